@@ -197,7 +197,7 @@ def test_a_wrong_subject_or_answer_is_refused_with_what_is_allowed(
 
 
 def test_a_question_survives_json_and_an_open_question_takes_any_text() -> None:
-    mine = Question(kind="caption", subjects=(("image_id",),), text="What is it?")
+    mine = Question(kind="caption", subjects=(("image_id",),))
     for question in (mine, *QUESTIONS.values()):
         assert msgspec.json.decode(msgspec.json.encode(question), type=Question) == question
     mine.check(Judgement(question="caption", subject={"image_id": "a"}, answer="a cat", who="w"))

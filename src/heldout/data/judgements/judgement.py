@@ -173,7 +173,7 @@ def to_texts(judgement: Judgement) -> dict[str, str | None]:
     }  # fmt: skip
 
 
-def from_texts(row: Mapping[str, str | None]) -> Judgement:
+def from_texts(row: Mapping[Any, str | None]) -> Judgement:
     """The judgement that :func:`to_texts` gave; absent columns take their defaults."""
     given: dict[str, Any] = dict.fromkeys(("question", "subject", "answer", "who"), "")
     given |= {name: row[name] for name in FIELDS if row.get(name)}
@@ -244,7 +244,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     ``answers``   the plain answers; empty together with ``parts``: any text
     ``parts``     for answers of several parts: the values of each; empty values: any text
     ``truths``    the answers that can be true, for inference; empty: all of them
-    ``text``      how it is put to a person
     """
 
     kind: str
@@ -252,7 +251,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...] = ()
     parts: dict[str, tuple[str, ...]] = {}
     truths: tuple[str, ...] = ()
-    text: str = ""
 
     def __post_init__(self) -> None:
         check_slug(self.kind, "a kind of question")
@@ -321,38 +319,32 @@ _BUILT_IN = (
         kind="vote",
         subjects=(("image_id", "class_id"),),
         answers=("selected", "not-selected"),
-        text="Does the image contain at least one object of this class?",
     ),
     Question(
         kind="label",
         subjects=(("image_id", "class_id"),),
         answers=("correct", "unclear", "wrong"),
         truths=("correct", "wrong"),
-        text="Is this class a right label for the image?",
     ),
     Question(
         kind="choice",
         subjects=(("image_id", "class_id", "other_class_id"),),
         answers=("given", "guessed", "both", "neither"),
-        text="Which is right: the given class, the other one, both or neither?",
     ),
     Question(
         kind="duplicate",
         subjects=(("image_id", "other_id"), ("image_id",)),
         answers=("duplicate", "different", "keep"),
-        text="Do the two images show the same scene? (keep: this one stays in the test set.)",
     ),
     Question(
         kind="review",
         subjects=(("testset", "class_id"), ("image_id",)),
         answers=("reviewed", "problematic", "blacklisted"),
-        text="Is there anything wrong with these images?",
     ),
     Question(
         kind="mistake",
         subjects=(("image_id", "prediction"),),
         parts={"category": CATEGORIES, "severity": SEVERITIES},
-        text="Why is this prediction wrong, and how bad is it?",
     ),
 )
 

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 
@@ -232,7 +232,8 @@ def match_words(
         if node is None:
             unmatched.append(word)
             continue
-        place, verdict = 0, cast(Verdict, "override")
+        place = 0
+        verdict: Verdict = "override"
         if word not in given:
             place, verdict = senses.index(node) + 1, "first"
         if place > 1:

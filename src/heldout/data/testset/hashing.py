@@ -122,14 +122,10 @@ def images_hash(table: Any, namespace: str | None = None) -> str:
     ``namespace`` says whose ids those of images without a file hash are; None for ids that mean
     the same image everywhere, as those of published lists do.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids = table["image_id"]
-    digests = table["sha256"] if "sha256" in table.column_names else pa.nulls(len(ids), pa.string())
-    if namespace is not None:
-        digests = pc.fill_null(digests, namespace)
-    return _hash_columns([ids, digests])
+    digests = table["sha256"] if namespace is None else pc.fill_null(table["sha256"], namespace)
+    return _hash_columns([table["image_id"], digests])
 
 
 def combine(hashes: Mapping[str, str]) -> str:

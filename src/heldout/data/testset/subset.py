@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from heldout.core.errors import MismatchError, UserError
+from heldout.data.testset.tables import first_outside
 from heldout.data.testset.testset import TestSet, make_testset
 
 
@@ -38,11 +39,10 @@ def subset(
     wanted = pa.array(sorted(set(image_ids)), pa.string())
     if len(wanted) == 0:
         raise UserError(f"no images to choose from {testset.name}", fix="name at least one image")
-    foreign = wanted.filter(pc.invert(pc.is_in(wanted, value_set=testset.image_ids)))
-    if len(foreign):
+    foreign = first_outside(wanted, testset.image_ids)
+    if foreign is not None:
         raise MismatchError(
-            f"{len(foreign)} of {len(wanted)} images are not in test set {testset.name}, such as "
-            f"{foreign[0].as_py()!r}",
+            f"image {foreign!r} is not in test set {testset.name}",
             fix="use the ids of that set",
         )
 

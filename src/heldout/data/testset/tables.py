@@ -126,23 +126,23 @@ def check_ids(ids: Any, where: str) -> None:
     """Refuse empty, null or repeated image ids."""
     import pyarrow.compute as pc
 
-    if ids.null_count:
-        raise UserError(
-            f"{where} has {ids.null_count} rows without an image_id", fix="give every image an id"
-        )
-    if pc.any(pc.equal(ids, "")).as_py():
-        raise UserError(f"{where} has an empty image_id", fix="give every image an id")
-    distinct = pc.count_distinct(ids).as_py()
-    if distinct < len(ids):
+    if ids.null_count or pc.any(pc.equal(ids, "")).as_py():
+        raise UserError(f"{where} has a row without an image_id", fix="give every image an id")
+    repeated = len(ids) - pc.count_distinct(ids).as_py()
+    if repeated:
         counts = ids.value_counts()
-        most = max(
-            zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
-        )
+        example = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
         raise UserError(
-            f"{where} has {len(ids) - distinct} repeated image ids, "
-            f"such as {most[1]!r} {most[0]} times",
-            fix="make ids unique",
+            f"{where} has {repeated} repeated image ids, such as {example!r}", fix="make ids unique"
         )
+
+
+def first_outside(values: Any, known: Any) -> Any:
+    """The first of some texts that is not among those known; None where all are."""
+    import pyarrow.compute as pc
+
+    foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
+    return foreign[0].as_py() if len(foreign) else None
 
 
 def check_truth(table: Any) -> None:

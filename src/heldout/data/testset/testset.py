@@ -40,6 +40,7 @@ from heldout.data.testset.tables import (
     check_ids,
     check_truth,
     column_names,
+    first_outside,
     image_schema,
     image_table,
     membership_schema,
@@ -175,9 +176,8 @@ def make_testset(
     known = images["image_id"].combine_chunks()
     tables = [(f"truth {name}", table) for name, table in truths.items()]
     for what, table in [*tables, ("the memberships table", memberships)]:
-        foreign = pc.invert(pc.is_in(table["image_id"], value_set=known))
-        if pc.any(foreign).as_py():
-            example = table["image_id"].filter(foreign)[0].as_py()
+        example = first_outside(table["image_id"], known)
+        if example is not None:
             raise UserError(
                 f"{what} of {card.name} names image {example!r}, which is not in the set",
                 fix="check that the file belongs to this set",
@@ -293,19 +293,16 @@ def make_pool(
 def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
     """Refuse a truth that names a class which its label space does not have."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     known = pa.array(label_space.ids, pa.string())
     for column in ("class_id", "correct", "unclear", "wrong"):
         values = truth[column].combine_chunks()
         if pa.types.is_list(values.type):
             values = values.flatten()
-        values = values.drop_null()
-        foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
-        if len(foreign):
+        foreign = first_outside(values.drop_null(), known)
+        if foreign is not None:
             raise LabelError(
-                f"{where} has class {foreign[0].as_py()!r}, which label space {label_space.name} "
-                f"does not have ({pc.count_distinct(foreign).as_py()} such classes)",
+                f"{where} has class {foreign!r}, which label space {label_space.name} does not have",
                 fix="name the right label space with --classes",
             )
 

@@ -157,7 +157,6 @@ def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "manifest.csv",
         "export.json",
-        "ATTRIBUTIONS.md",
         "attributions.csv",
     }
 

@@ -131,7 +131,7 @@ def _readme(testset: TestSet, rows: Sequence[Row], types: dict[str, str]) -> str
         "`class_id` its id, both written down for each file.",
         "",
         f"- Content hash: `{testset.card.content_hash}`",
-        f"- Licences: {licences or 'unknown'}; see ATTRIBUTIONS.md",
+        f"- Licences: {licences or 'unknown'}; see attributions.csv",
     ]
     if testset.card.citation:
         body.append(f"- Citation: {testset.card.citation}")

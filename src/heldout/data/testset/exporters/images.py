@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -200,8 +200,7 @@ def safe_name(text: str) -> str:
 _SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}
 
 Images = Path | ImageSource
-"""A folder, in which an image is at its ``path`` (or at its id, where the set has no path); or a
-source, which knows it by its id (or by its path)."""
+"""A folder or a source, in which an image is at its ``path`` or else under its id."""
 
 
 class ImageExport:
@@ -246,17 +245,14 @@ class ImageExport:
         image.
         """
         source: ImageSource | None = None
-        by_id = False
         if self.copy:
             place = self._images or self.testset.source or self.testset.images_folder()
-            by_id = not isinstance(place, Path)
             source = FolderSource(place) if isinstance(place, Path) else place
         for row in self.rows if rows is None else rows:
             data = b""
             if source is not None:
-                names = [row.image_id] * by_id + [row.path or row.image_id]
                 try:
-                    data = _image_bytes(source, names, row.sha256)
+                    data = _image_bytes(source, row)
                     reason = problem(data)
                 except (OSError, UserError) as error:
                     text = error.message if isinstance(error, NotFound) else str(error)
@@ -318,7 +314,7 @@ class ImageExport:
                     f"no image of {self.testset.name} could be exported{reason}",
                     fix="name the folder of its images with --images",
                 )
-            write_attributions(self.testset, self.kept, temporary)
+            write_attributions(self.kept, temporary / "attributions.csv")
             record = msgspec.structs.replace(
                 record,
                 rows=rows,
@@ -331,19 +327,15 @@ class ImageExport:
         return record.result(folder)
 
 
-def _image_bytes(source: ImageSource, names: Sequence[str], sha256: str | None) -> bytes:
-    """The bytes of an image under the first name that is there, if they are those recorded."""
-    missing = []
-    for name in dict.fromkeys(names):
-        try:
-            data = read_image(source, name)
-        except NotFound as error:
-            missing.append(error)
-            continue
-        if sha256 is not None and sha256_bytes(data) != sha256:
-            raise UserError("its bytes are not those that were recorded")
-        return data
-    raise missing[0]
+def _image_bytes(source: ImageSource, row: Row) -> bytes:
+    """The bytes of an image at its path, else under its id, if they are those recorded."""
+    try:
+        data = read_image(source, row.path or row.image_id)
+    except NotFound:
+        data = read_image(source, row.image_id)
+    if row.sha256 is not None and sha256_bytes(data) != row.sha256:
+        raise UserError("its bytes are not those that were recorded")
+    return data
 
 
 def _recorded(folder: Path) -> ExportRecord:
