@@ -18,8 +18,8 @@ from heldout.data.testset.exporters.images import (
     ImageExport,
     Images,
     image_suffix,
-    safe_name,
 )
+from heldout.data.testset.exporters.owned_folder import safe_name
 from heldout.data.testset.exporters.tables import export_tabular
 from heldout.data.testset.exporters.webdataset import write_webdataset
 from heldout.data.testset.testset import TestSet
