@@ -263,11 +263,14 @@ def cite_card(card: Card) -> Citation:
     said = " ".join(card.citation.split())
     if _ENTRY.match(card.citation):
         said = _title(card.citation) or card.name
-    revision = f"test set {card.name}"
-    if card.content_hash:
-        revision += f", content hash {card.content_hash[:12]}"
-    text = f"{said.rstrip('.')} ({revision})." if said else f"{revision[0].upper()}{revision[1:]}."
+    revision = _revision(card)
+    text = f"{said.rstrip('.')} (t{revision[1:]})." if said else f"{revision}."
     return Citation(testset=card.name, text=text, bibtex=bibtex(card))
+
+
+def _revision(card: Card) -> str:
+    known = f", content hash {card.content_hash[:12]}" if card.content_hash else ""
+    return f"Test set {card.name}{known}"
 
 
 def bibtex(card: Card) -> str:
@@ -284,10 +287,7 @@ def bibtex(card: Card) -> str:
     years = _YEAR.findall(said)
     if years:
         fields["year"] = years[-1]
-    note = f"Test set {card.name}"
-    if card.content_hash:
-        note += f", content hash {card.content_hash[:12]}"
-    fields["note"] = escape(note)
+    fields["note"] = escape(_revision(card))
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
     return "\n".join([f"@misc{{{card.name},", *lines, "}"])
 

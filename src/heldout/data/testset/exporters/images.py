@@ -19,7 +19,7 @@ from heldout.data.images import (
     read_image,
     sha256_bytes,
 )
-from heldout.data.images.sources import EXTENSIONS, is_image_name
+from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.exporters.licences import check_licences, write_attributions
 from heldout.data.testset.exporters.owned_folder import Failure, safe_name, write_owned
@@ -116,27 +116,15 @@ class FileNames:
     def take(self, folder: str, row: Row, suffix: str = "") -> str:
         """A file name for ``row`` in ``folder``; ``suffix`` ends a name that no image has."""
         given = PurePosixPath((row.path or row.image_id).replace("\\", "/")).name
-        stem, ending = _split(given if is_image_name(given) else f"{given}{suffix}")
-        name = f"{safe_name(stem)}{ending}"
-        if not self._add(folder, name):
+        if is_image_name(given):
+            suffix = PurePosixPath(given).suffix
+            given = given.removesuffix(suffix)
+        name = f"{safe_name(given)}{suffix}"
+        if (folder.casefold(), name.casefold()) in self._taken:
             digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
-            length = 8
-            while not self._add(folder, name):
-                name = f"{safe_name(stem)}-{digest[:length]}{ending}"
-                length += 8
+            name = f"{safe_name(given)}-{digest[:16]}{suffix}"
+        self._taken.add((folder.casefold(), name.casefold()))
         return name
-
-    def _add(self, folder: str, name: str) -> bool:
-        key = (folder.casefold(), name.casefold())
-        if key in self._taken:
-            return False
-        self._taken.add(key)
-        return True
-
-
-def _split(name: str) -> tuple[str, str]:
-    ending = PurePosixPath(name).suffix
-    return (name[: -len(ending)], ending) if ending.lower() in EXTENSIONS else (name, "")
 
 
 _SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}
