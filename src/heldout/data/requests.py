@@ -43,9 +43,8 @@ class Verify(Request, frozen=True, kw_only=True):
         tuple[str, ...], argument("Test sets and pools: names or paths; all by default.")
     ] = ()
     images: Annotated[
-        bool, option("Also compare every image file with its hash.", flag="files")
+        bool, option("Also compare every image file with its hash, and decode it.", flag="files")
     ] = True
-    decode: Annotated[bool, option("Also decode every image file.")] = True
     audit: Annotated[bool, option("Also look at duplicates, class sizes and reviews.")] = False
     blacklist: Annotated[Path, option("JSON of image -> reason.")] | None = None
     near_duplicates: Annotated[Path, option("JSON of image -> images nearly the same.")] | None = (
@@ -287,7 +286,6 @@ class ExportTestset(Request, frozen=True, kw_only=True):
             "webdataset",
             "croissant",
             "table",
-            "attributions",
         ],
         option(FORMAT),
     ] = "folders"
@@ -303,7 +301,7 @@ class ExportTestset(Request, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Some formats have no images, or always have them."""
-        if self.format in ("table", "attributions"):
+        if self.format in ("table", "croissant"):
             unused(self, f"{{format}} {self.format}", "images", "copy_images", "allow_licence")
         if self.format == "webdataset":
             unused(self, f"{{format}} {self.format}", "copy_images")
@@ -313,7 +311,6 @@ class ExportJudgements(Request, frozen=True, kw_only=True):
     """Write the table of judgements to a file that an import reads back."""
 
     out: Out
-    question: Annotated[str, option("Only this kind of question.")] | None = None
 
 
 class Fetch(Request, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_FAULT, NotFound
 from heldout.core.records import Table, counts
-from heldout.core.workspace import Workspace
 from heldout.data.importing.audit import (
     Audit,
     audit,
@@ -42,7 +41,7 @@ from heldout.data.testset.verify import verify as verify_folder
 def verify(request: Verify, context: Context) -> Result:
     """Check sets against their cards and, where asked, their content."""
     place = context.workspace
-    folders = [_folder(place, name) for name in request.testsets] or [
+    folders = [find_folder(place, name, pools=True) for name in request.testsets] or [
         entry.folder for entry in (*list_testsets(place), *list_pools(place))
     ]
     if not folders:
@@ -50,9 +49,7 @@ def verify(request: Verify, context: Context) -> Result:
             f"no test sets in {place.testsets} and no pools in {place.pools}",
             fix="import or collect one first",
         )
-    found = [
-        verify_folder(folder, images=request.images, decode=request.decode) for folder in folders
-    ]
+    found = [verify_folder(folder, images=request.images) for folder in folders]
     lines = [
         f"  {problem.severity}: {problem.file}: {problem.message}: {problem.fix}"
         for item in found
@@ -82,22 +79,6 @@ def _audit(request: Verify, name: str, context: Context) -> Audit:
         near_duplicates=None if pairs is None else read_near_duplicates(pairs),
         others=others or None,
     )
-
-
-def _folder(place: Workspace, name: str) -> Path:
-    """The folder that an argument means: a test set's, or a pool's.
-
-    One among the workspace's pools is a pool even if its ``pool.json`` is gone.
-    """
-    try:
-        return find_folder(place, name)
-    except NotFound:
-        for folder in (place.pools / name, Path(name)):
-            if folder.is_dir() and (
-                folder.parent == place.pools or (folder / "pool.json").is_file()
-            ):
-                return folder
-        raise
 
 
 def cite(request: Cite, context: Context) -> Result:
@@ -214,7 +195,7 @@ def export_testset(request: ExportTestset, context: Context) -> Result:
 def export_judgements(request: ExportJudgements, context: Context) -> Result:
     """The table of judgements as a file."""
     with JudgementStore(context.workspace.judgements) as store:
-        count = write_judgements(request.out, store.stream(question=request.question))
+        count = write_judgements(request.out, store.stream())
     return Result(records=counts({"judgements": count}), lines=[f"written to {request.out}"])
 
 

@@ -35,8 +35,8 @@ from heldout.data.images import (
 from heldout.data.images.preprocessing import (
     INTERPOLATIONS,
     Interpolation,
-    crop_offset,
-    resized_size,
+    crop_starts,
+    resized,
 )
 from tests.data.images.odd_images import CASES, PIXELS, black_png, gif_canvas, saved, webp_canvas
 
@@ -49,6 +49,23 @@ sides = st.integers(1, 90)
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
     values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Image.fromarray(values)
+
+
+def resized_size(width: int, height: int, made: Geometry) -> tuple[int, int]:
+    """Width and height after the resize, in plain Python."""
+    if made.resize == "none":
+        return width, height
+    if made.resize == "exact":
+        return made.resize_width, made.resize_height
+    shorter = made.resize_height
+    if width <= height:
+        return shorter, int(shorter * height / width)
+    return int(shorter * width / height), shorter
+
+
+def crop_offset(size: int, crop: int) -> int:
+    """Where a centre crop begins, in plain Python."""
+    return -((crop - size) // 2) if crop > size else round((size - crop) / 2)
 
 
 def slowly(image: Image.Image, made: Geometry) -> np.ndarray:
@@ -97,7 +114,7 @@ def test_equal_to_resizing_all_of_it(
 
 
 @pytest.mark.parametrize(
-    ("size", "resized"),
+    ("size", "expected"),
     [
         ((500, 375), (341, 256)),
         ((375, 500), (256, 341)),
@@ -108,15 +125,33 @@ def test_equal_to_resizing_all_of_it(
     ],
 )
 def test_the_longer_side_is_cut_not_rounded(
-    size: tuple[int, int], resized: tuple[int, int]
+    size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
-    assert resized_size(*size, Geometry()) == resized
+    assert tuple(map(int, resized(*size[::-1], Geometry())))[::-1] == expected
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), min_size=1),
+    st.builds(
+        Geometry,
+        resize=st.sampled_from(["shorter", "exact", "none"]),
+        resize_height=st.integers(1, 600),
+        crop_width=st.integers(1, 600),
+    ),
+)
+def test_sizes_and_offsets_of_many_images(shapes: list[tuple[int, int]], made: Geometry) -> None:
+    after = resized(*np.array(shapes).T, made)
+    starts = crop_starts(after[1], made.crop_width)
+    for i, (height, width) in enumerate(shapes):
+        expected = resized_size(width, height, made)
+        assert (after[1][i], after[0][i]) == expected
+        assert starts[i] == crop_offset(expected[0], made.crop_width)
 
 
 def test_offsets_by_hand() -> None:
     """Halves go to the even number; where the crop is larger, the smaller half comes first."""
-    assert [crop_offset(224 + n, 224) for n in range(8)] == [0, 0, 1, 2, 2, 2, 3, 4]
-    assert [crop_offset(224 - n, 224) for n in range(5)] == [0, 0, -1, -1, -2]
+    assert crop_starts(np.arange(224, 232), 224).tolist() == [0, 0, 1, 2, 2, 2, 3, 4]
+    assert crop_starts(np.arange(224, 219, -1), 224).tolist() == [0, 0, -1, -1, -2]
 
 
 def test_padding_by_hand() -> None:

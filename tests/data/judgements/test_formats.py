@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,8 +81,8 @@ def test_a_table_made_by_hand_needs_only_what_was_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("x.jsonl", '{"question": 1', "line 1 is not valid JSON"),
-        ("x.jsonl", "\n[1]\n", "line 2 is not an object"),
+        ("x.jsonl", '{"question": 1', "line 1 is not a JSON object"),
+        ("x.jsonl", "\n[1]\n", "line 2 is not a JSON object"),
         ("x.jsonl", '{"question":"vote","who":"w","answer":"selected"}', "line 1.*subject"),
         (
             "x.jsonl",
@@ -142,8 +143,13 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     write_judgements(path, [vote("a", "w")])
     before = path.read_bytes()
-    with pytest.raises(UserError, match="too long for a CSV cell"):
-        write_judgements(path, [vote("a", "w", evidence={"note": "x" * 200_000})])
+
+    def broken() -> Iterator[Judgement]:
+        yield vote("b", "w")
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError, match="the source broke"):
+        write_judgements(path, broken())
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["x.csv"]
     write_judgements(tmp_path / "x.jsonl", [vote("a", "w", evidence={"note": "x" * 200_000})])

@@ -118,8 +118,6 @@ def test_repeats_are_the_latest_unless_all_are_wanted() -> None:
     for refused in (both.matrix, lambda: both.pair("w", "w")):
         with pytest.raises(NotApplicable, match="more than once"):
             refused()
-    with pytest.raises(UserError, match="repeats"):
-        panel(votes, repeats="some")  # type: ignore[arg-type]
 
 
 def test_an_answer_of_several_parts_is_taken_whole_or_by_part() -> None:
@@ -148,8 +146,6 @@ def test_what_makes_no_panel() -> None:
         panel([])
     with pytest.raises(UserError, match="label, vote"):
         panel([vote("a", "w"), label("a", "w", "correct")])
-    with pytest.raises(UserError, match="'selected' is not among"):
-        panel([vote("a", "w")], answers=["not-selected"])
     with pytest.raises(NotFound, match="nobody"):
         panel([vote("a", "w")]).pair("w", "nobody")
     with pytest.raises(NotApplicable, match="totals"):
@@ -164,7 +160,7 @@ def test_a_panel_straight_from_the_store_is_that_of_its_current_answers(
     with JudgementStore(tmp_path_factory.mktemp("store") / "j.db") as store:
         store.add(votes)
         if not list(store.current()):
-            with pytest.raises(NotApplicable, match="no vote judgements"):
+            with pytest.raises(NotApplicable, match="no judgements"):
                 store.panel("vote")
             return
         assert same(store.panel("vote"), panel(votes))

@@ -157,23 +157,12 @@ def test_unknown_kinds_are_refused_until_they_are_defined(tmp_path: Path) -> Non
         assert store.add([judgement]).added == 1
 
 
-def test_an_id_stands_for_one_content(store: JudgementStore) -> None:
-    mine = vote("a", "w", judgement_id="hit-1")
-    assert store.add([mine, vote("a", "w", judgement_id="hit-1", source="x")]) == Added(1, 1)
-    assert store.add([mine]) == Added(0, 1)
-    for other in (
-        [vote("b", "w", judgement_id="hit-1")],
-        [vote("c", "w"), vote("c", "v", judgement_id="hit-1")],
-    ):
-        with pytest.raises(ExistsError, match="hit-1"):
-            store.add(other)
-    with pytest.raises(ExistsError, match="hit-2"):
-        store.add([vote("a", "x", judgement_id="hit-2"), vote("b", "x", judgement_id="hit-2")])
-    forged = vote("z", "w", judgement_id=vote("y", "w").judgement_id)
-    store.add([vote("y", "w")])
-    with pytest.raises(ExistsError):
-        store.add([forged])
-    assert store.count() == 2
+def test_an_id_is_that_of_its_content(store: JudgementStore) -> None:
+    mine = vote("a", "w")
+    again = vote("a", "w", judgement_id=mine.judgement_id, source="x")
+    assert store.add([mine, again]) == Added(1, 1)
+    with pytest.raises(UserError, match="not that of its content: leave it empty"):
+        vote("b", "w", judgement_id=mine.judgement_id)
 
 
 def test_the_workspace_says_where_the_table_is(

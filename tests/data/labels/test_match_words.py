@@ -115,10 +115,8 @@ def test_a_vocabulary_keeps_the_order_and_the_parents(tmp_path: Path) -> None:
     assert "1 words are under themselves (food)" in found.notes[0]
 
 
-def test_a_vocabulary_with_a_cycle_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "v.json", {"a": ["b"], "b": ["c"], "c": ["a"]})
-    with pytest.raises(BadFile, match=r"v\.json: 'a' is above itself: remove the cycle"):
-        read_vocabulary(path)
+def test_what_is_no_vocabulary_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "v.json"
     with pytest.raises(BadFile, match="not a hierarchy of words"):
         read_vocabulary(written(path, {"a": "b"}))
     with pytest.raises(BadFile, match="not a hierarchy of words"):
@@ -148,7 +146,6 @@ def test_the_first_sense_that_is_a_node_wins(tree: ClassTree) -> None:
     }
     assert [m.word for m in words.suspicious] == ["cup", "kite"]
     assert words.matches["cup"].place == 6
-    assert words.matches["cup"].confirmed == (NOUNS.synsets("cup")[0],)
 
 
 def test_overrides_come_first(tree: ClassTree) -> None:
@@ -159,7 +156,6 @@ def test_overrides_come_first(tree: ClassTree) -> None:
         overrides={"cat": "n02121808", "kite": None},
     )
     assert words.matches["cat"].verdict == "override"
-    assert not words.matches["cat"].suspicious
     assert words.unmatched == ("kite",)
     with pytest.raises(LabelError, match="'n00000000', which is not a node of tree"):
         match_words(vocabulary(cat=""), tree, NOUNS, overrides={"cat": "n00000000"})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.records import to_dict
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Card, TestSet, find_testset, list_testsets, save
 from heldout.data.testset.catalogue import bibtex, cite, cite_card, escape
@@ -132,7 +133,7 @@ def test_parents_are_cited_once_and_missing_ones_named(
     assert found.absent == ("gone",)
     assert found.text.count("\n") == 3
     assert found.bibtex.count("@misc{") == 3
-    json.dumps(found.to_dict())
+    json.dumps(to_dict(found))
 
 
 @pytest.mark.shared

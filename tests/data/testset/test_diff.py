@@ -22,7 +22,7 @@ from heldout.data.testset import (
     save,
     truth_table,
 )
-from heldout.data.testset.catalogue import lineage
+from heldout.data.testset.catalogue import Lineage, lineage
 from heldout.data.testset.diff import Diff, diff
 
 from .conftest import SPACE
@@ -225,7 +225,7 @@ def test_lineage_follows_parents(tmp_path: Path) -> None:
         ("first", "middle", 2, "testset", "changed"),
     ]
     assert found.ancestors[0].relation == "earlier revision"
-    assert lineage(workspace, "first").to_dict() == {"name": "base", "ancestors": []}
+    assert lineage(workspace, "first") == Lineage(name="base", ancestors=())
     with pytest.raises(NotFound, match="there is base, middle, top"):
         lineage(workspace, "none")
 

@@ -18,9 +18,9 @@ from heldout.core.files import csv_text, existing_file, existing_folder
 from heldout.core.tables import read_table_file
 from heldout.curate.contexts.subsets import read_subsets
 from heldout.data.published.metashift import split_subset_name
-from heldout.data.testset.exporters.images import Failure
 from heldout.data.testset.exporters.licences import check_licences
 from heldout.data.testset.exporters.owned_folder import (
+    Failure,
     Mode,
     Placed,
     Placement,
@@ -94,7 +94,7 @@ def save_split(split: Split, folder: Path, *, replace: bool = False) -> bool:
     """Write a split to a folder; the same one again is no change (False).
 
     Nothing that was not written here is ever deleted, see
-    :func:`heldout.data.testset.exporters.owned_folder.write_documents`.
+    :func:`heldout.data.testset.exporters.owned_folder.write_owned`.
     """
     return write_documents(
         folder,

@@ -189,18 +189,8 @@ _OTHERS = (
     (b"<!doctype html", "a web page"),
     (b"<html", "a web page"),
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself"),
-    (b"%PDF", "a PDF document"),
-    (b"%!PS", "PostScript"),
-    (b"8BPS", "a Photoshop document"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"\xff\x0a", "JPEG XL"),
-    (b"\x00\x00\x00\x0cJXL ", "JPEG XL"),
-    (b"\x00\x00\x01\x00", "an icon"),
 )
 """How files begin that are often found under an image's name, and what they are."""
-
-_HEIC = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevx")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,13 +339,11 @@ def _identify(handle: io.BytesIO) -> ImageFile:
 
 def _other(start: bytes) -> str:
     if start[4:8] == b"ftyp":
-        brands = start[8 : min(256, int.from_bytes(start[:4], "big"))]
-        return "HEIC" if any(brand in brands for brand in _HEIC) else "a video or its like"
+        return "HEIC or a video"
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    for magic, name in _OTHERS:
-        if start.startswith(magic) or text.startswith(magic.lower()):
-            return name
-    return "an SVG drawing" if text.startswith(b"<?xml") and b"<svg" in text else ""
+    if text.startswith(b"<?xml") and b"<svg" in text:
+        return "an SVG drawing"
+    return next((name for magic, name in _OTHERS if text.startswith(magic)), "")
 
 
 _ORIENTATION = 0x0112  # the EXIF and TIFF tag

@@ -164,7 +164,7 @@ def _limited(image: Image, geometry: Geometry, max_pixels: int) -> np.ndarray:
     """An image's pixels, unless the resize would take too much memory: a line, blown up."""
     taken = 4 * image.width * image.height + _resizing_bytes(image.width, image.height, geometry)
     if taken > budget(max_pixels):
-        width, height = resized_size(image.width, image.height, geometry)
+        height, width = resized(image.height, image.width, geometry)
         raise Refused(
             "too large",
             f"{image.width} x {image.height} pixels, to be resized to {width} x {height}",
@@ -180,8 +180,9 @@ def apply_geometry(image: Image, geometry: Geometry) -> np.ndarray:
     """
     if image.mode != "RGB":
         raise UserError(f"an image of mode {image.mode}", fix='decode it, or convert it to "RGB"')
-    width, height = resized_size(*image.size, geometry)
-    left, top = crop_offset(width, geometry.crop_width), crop_offset(height, geometry.crop_height)
+    height, width = map(int, resized(image.height, image.width, geometry))
+    top = int(crop_starts(height, geometry.crop_height))
+    left = int(crop_starts(width, geometry.crop_width))
     if (width, height) != image.size:
         from PIL.Image import Resampling
 
@@ -189,31 +190,34 @@ def apply_geometry(image: Image, geometry: Geometry) -> np.ndarray:
     return np.array(image.crop((left, top, left + geometry.crop_width, top + geometry.crop_height)))
 
 
-def resized_size(width: int, height: int, geometry: Geometry) -> tuple[int, int]:
-    """Width and height after the resize and before the crop.
+def resized(heights: Any, widths: Any, geometry: Geometry) -> tuple[Any, Any]:
+    """Heights and widths after the resize and before the crop, int64 (n,) each; or of one image.
 
-    >>> resized_size(500, 375, Geometry(resize="shorter", resize_height=256))
-    (341, 256)
+    >>> [int(v) for v in resized(375, 500, Geometry(resize="shorter", resize_height=256))]
+    [256, 341]
     """
+    heights, widths = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
     if geometry.resize == "none":
-        return width, height
+        return heights, widths
     if geometry.resize == "exact":
-        return geometry.resize_width, geometry.resize_height
+        ones = np.ones_like(heights)
+        return ones * geometry.resize_height, ones * geometry.resize_width
     shorter = geometry.resize_height
-    if width <= height:
-        return shorter, int(shorter * height / width)
-    return int(shorter * width / height), shorter
+    longer = (shorter * np.maximum(heights, widths)) / np.minimum(heights, widths)
+    long = longer.astype(np.int64)
+    upright = heights > widths
+    return np.where(upright, long, shorter), np.where(upright, shorter, long)
 
 
-def crop_offset(size: int, crop: int) -> int:
-    """Where a centre crop begins. Negative: that many zeros come first, the larger half last.
+def crop_starts(sizes: Any, crop: int) -> np.ndarray:
+    """Where centre crops begin. Negative: that many zeros come first, the larger half last.
 
-    >>> crop_offset(341, 224), crop_offset(337, 224), crop_offset(339, 224), crop_offset(5, 8)
-    (58, 56, 58, -1)
+    >>> crop_starts(np.array([341, 256, 337, 101]), 224).tolist()
+    [58, 16, 56, -61]
     """
-    if crop > size:
-        return -((crop - size) // 2)
-    return round((size - crop) / 2)  # half to even, as Python rounds
+    return np.where(
+        sizes < crop, -((crop - sizes) // 2), np.round((sizes - crop) / 2).astype(np.int64)
+    )
 
 
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
@@ -244,7 +248,7 @@ def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
 
 def _resizing_bytes(width: int, height: int, geometry: Geometry) -> int:
     """Bytes that the resize takes beside the image itself: images between, and the filters."""
-    across, down = resized_size(width, height, geometry)
+    down, across = map(int, resized(height, width, geometry))
     if (across, down) == (width, height):
         return 0
     images = max(across * height, width * down) + across * down

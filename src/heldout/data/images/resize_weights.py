@@ -12,11 +12,11 @@ kernel that does the same.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from heldout.data.images.preprocessing import SUPPORT, Geometry, Interpolation
+from heldout.data.images.preprocessing import SUPPORT, Interpolation
 
 PRECISION = 22
 """Bits behind the point of an integer weight."""
@@ -37,36 +37,6 @@ class Axes(NamedTuple):
     taps: np.ndarray
     low: np.ndarray
     high: np.ndarray
-
-
-def resized(heights: np.ndarray, widths: np.ndarray, geometry: Geometry) -> tuple[Any, Any]:
-    """Heights and widths after the resize and before the crop, int64 (n,) each.
-
-    >>> [int(v) for v in resized(np.array(375), np.array(500), Geometry())]
-    [256, 341]
-    """
-    heights, widths = np.asarray(heights, np.int64), np.asarray(widths, np.int64)
-    if geometry.resize == "none":
-        return heights, widths
-    if geometry.resize == "exact":
-        ones = np.ones_like(heights)
-        return ones * geometry.resize_height, ones * geometry.resize_width
-    shorter = geometry.resize_height
-    longer = (shorter * np.maximum(heights, widths)) / np.minimum(heights, widths)
-    long = longer.astype(np.int64)
-    upright = heights > widths
-    return np.where(upright, long, shorter), np.where(upright, shorter, long)
-
-
-def crop_starts(sizes: np.ndarray, crop: int) -> np.ndarray:
-    """Where centre crops begin; negative where the image is smaller and is padded.
-
-    >>> crop_starts(np.array([341, 256, 337, 101]), 224).tolist()
-    [58, 16, 56, -61]
-    """
-    return np.where(
-        sizes < crop, -((crop - sizes) // 2), np.round((sizes - crop) / 2).astype(np.int64)
-    )
 
 
 def pillow_version() -> tuple[int, ...]:

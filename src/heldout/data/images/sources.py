@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
@@ -181,11 +182,8 @@ def _raise(error: OSError) -> None:
 class _Lazy:
     """A source whose handle (an index, a file, a client) is made when it is first needed.
 
-    Several threads may use it. Sent to another process it goes without its lock, and without its
-    handle unless that is plain data.
+    Several threads may use it. Sent to another process it goes without its lock and its handle.
     """
-
-    _plain_handle = False
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -208,22 +206,13 @@ class _Lazy:
             handle.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        handle = self._handle if self._plain_handle else None
-        return {**self.__dict__, "_handle": handle, "_lock": None}
+        return {**self.__dict__, "_handle": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
 
-_COMPRESSED = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
-
-
-class TarSource(_Lazy):
+class TarSource:
     """The images in one tar file or in a list of them (shards); an id is the member's name.
 
     Tar files must not be compressed, as a compressed one has no random access. Ids are sorted,
@@ -231,14 +220,12 @@ class TarSource(_Lazy):
     threads do not wait for each other, and no number of shards runs out of file handles.
     """
 
-    _plain_handle = True  # the index, which is expensive to make
-
     def __init__(self, paths: Path | Sequence[Path]) -> None:
-        super().__init__()
         listed = [paths] if isinstance(paths, Path) else paths
         self.paths = tuple(existing_file(path, "tar file") for path in listed)
 
-    def _make(self) -> dict[str, tuple[int, int, int]]:
+    @cached_property
+    def _index(self) -> dict[str, tuple[int, int, int]]:
         """The file, offset and size of every image, by id."""
         found: dict[str, tuple[int, int, int]] = {}
         for shard, path in enumerate(self.paths):
@@ -248,11 +235,11 @@ class TarSource(_Lazy):
 
     def ids(self) -> Sequence[str]:
         """All ids, sorted."""
-        return tuple(self._opened())
+        return tuple(self._index)
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, from its place in its file."""
-        place = self._opened().get(image_id)
+        place = self._index.get(image_id)
         if place is None:
             raise no_image(image_id, self.paths[0] if len(self.paths) == 1 else "the tar files")
         shard, offset, size = place
@@ -323,15 +310,6 @@ def _members(path: Path) -> Iterator[tuple[str, int, int]]:
     """Name, offset and size of each image in a tar file."""
     import tarfile
 
-    with path.open("rb") as handle:
-        start = handle.read(6)
-    for magic, kind in _COMPRESSED.items():
-        if start.startswith(magic):
-            raise BadFile(
-                path,
-                f"is compressed with {kind}, so images in it cannot be read directly",
-                fix="unpack it once, to a folder or to a plain tar file",
-            )
     length = path.stat().st_size
     try:
         with tarfile.open(path, "r:") as archive:
@@ -347,9 +325,8 @@ def _members(path: Path) -> Iterator[tuple[str, int, int]]:
                     raise BadFile(path, f"ends inside {image_id}", fix="fetch the file again")
                 yield image_id, member.offset_data, member.size
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise BadFile(
-            path, f"is not a whole tar file ({error})", fix="fetch or write the file again"
-        ) from None
+        fix = "fetch or write the file again; a compressed one must be unpacked"
+        raise BadFile(path, f"is not a whole tar file ({error})", fix=fix) from None
 
 
 def _add(found: dict[str, T], image_id: str, place: T, path: Path) -> None:

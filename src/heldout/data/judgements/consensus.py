@@ -120,38 +120,55 @@ def current_answers(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 
 def panel(
-    judgements: Iterable[Judgement],
-    *,
-    part: str | None = None,
-    answers: Sequence[str] | None = None,
-    repeats: Repeats = "latest",
+    judgements: Iterable[Judgement], *, part: str | None = None, repeats: Repeats = "latest"
 ) -> Panel:
-    """Code the judgements of one question.
+    """Code the judgements of one question: its own answers in their order, then others sorted.
 
     ``part``     for answers of several parts: which one, such as ``severity``; else all of it
-    ``answers``  the answers in the order to code them; else the question's own order, then others
     ``repeats``  ``latest``: one answer a person and subject counts; ``all``: each that was neither
                  superseded nor withdrawn counts, as when assignments are pooled
     """
-    if repeats not in ("latest", "all"):
-        raise UserError(f"repeats is {repeats!r}", fix="use latest or all")
     kept = current_answers(judgements) if repeats == "latest" else _standing(judgements)
-    kinds = sorted({judgement.question for judgement in kept})
-    if len(kinds) > 1:
-        raise UserError(
-            f"a panel answers one question, these are {', '.join(kinds)}", fix="choose one of them"
-        )
-    if not kept:
+    return panel_of(kept, QUESTIONS, part=part)
+
+
+def panel_of(
+    standing: Iterable[Judgement], questions: Mapping[str, Question], *, part: str | None
+) -> Panel:
+    """The panel of answers that all count; ``questions`` say in which order they are coded."""
+    kinds: set[str] = set()
+    rows: list[tuple[str, str, str]] = []
+    anonymous = False
+    for judgement in standing:
+        kinds.add(judgement.question)
+        rows.append((judgement.subject_key, judgement.who, _answer_text(judgement, part)))
+        anonymous = anonymous or judgement.evidence.get("anonymous") is True
+    if not rows:
         raise NotApplicable("there are no judgements", fix="check the question and the filters")
-    texts = [answer_text(judgement.answer_key, part) for judgement in kept]
-    return coded_panel(
-        kinds[0],
-        [judgement.subject_key for judgement in kept],
-        [judgement.who for judgement in kept],
-        texts,
-        order=answer_order(texts, QUESTIONS.get(kinds[0]), part=part, given=answers),
-        anonymous=any(judgement.evidence.get("anonymous") is True for judgement in kept),
-    )
+    kind, *others = sorted(kinds)
+    if others:
+        raise UserError(
+            f"a panel answers one question, these are {', '.join([kind, *others])}",
+            fix="choose one of them",
+        )
+    subjects, workers, answers = zip(*rows, strict=True)
+    known: Sequence[str] = ()
+    if kind in questions:
+        question = questions[kind]
+        known = question.answers if part is None else question.parts.get(part, ())
+    order = [*known, *sorted(set(answers) - set(known))]
+    return coded_panel(kind, subjects, workers, answers, order=order, anonymous=anonymous)
+
+
+def _answer_text(judgement: Judgement, part: str | None) -> str:
+    """An answer, or that part of it."""
+    if part is None:
+        return judgement.answer_key
+    if isinstance(judgement.answer, str) or part not in judgement.answer:
+        raise UserError(
+            f"the answer {judgement.answer_key} has no part {part!r}", fix="leave the part out"
+        )
+    return judgement.answer[part]
 
 
 def coded_panel(
@@ -213,51 +230,16 @@ def not_replaced(judgements: Iterable[Judgement]) -> list[Judgement]:
 
 
 def _standing(judgements: Iterable[Judgement]) -> list[Judgement]:
-    kept = not_replaced(judgements)
-    # A withdrawal takes back everything that the same person said before it.
-    never = ("", False, "")
-    withdrawn: dict[tuple[str, str, str], tuple[str, bool, str]] = {}
-    for judgement in kept:
+    """All answers but those that were superseded, or given before the person took them back."""
+    by_key: dict[tuple[str, str, str], list[Judgement]] = {}
+    # Oldest first: a withdrawal takes back everything that the same person said before it.
+    for judgement in sorted(not_replaced(judgements), key=lambda one: one.recency):
+        said = by_key.setdefault(judgement.key, [])
         if judgement.answer == WITHDRAWN:
-            known = withdrawn.get(judgement.key, never)
-            withdrawn[judgement.key] = max(known, judgement.recency)
-    return [
-        judgement
-        for judgement in kept
-        if judgement.answer != WITHDRAWN and judgement.recency > withdrawn.get(judgement.key, never)
-    ]
-
-
-def answer_text(key: str, part: str | None) -> str:
-    """The answer whose canonical text is ``key``, or that part of it."""
-    if part is None:
-        return key
-    parts: dict[str, str] = json.loads(key) if key.startswith("{") else {}
-    if part not in parts:
-        raise UserError(f"the answer {key} has no part {part!r}", fix="leave the part out")
-    return parts[part]
-
-
-def answer_order(
-    texts: Sequence[str],
-    question: Question | None,
-    *,
-    part: str | None = None,
-    given: Sequence[str] | None = None,
-) -> list[str]:
-    """The answers in the order to code them: ``given``, else the question's, then others sorted."""
-    seen = set(texts)
-    if given is not None:
-        missing = sorted(seen - set(given))
-        if missing:
-            raise UserError(
-                f"the answer {missing[0]!r} is not among those listed", fix="list every answer"
-            )
-        return list(dict.fromkeys(given))
-    known: Sequence[str] = ()
-    if question is not None:
-        known = question.answers if part is None else question.parts.get(part, ())
-    return [*known, *sorted(seen - set(known))]
+            said.clear()
+        else:
+            said.append(judgement)
+    return [judgement for said in by_key.values() for judgement in said]
 
 
 FloatArray = npt.NDArray[np.float64]
@@ -307,10 +289,6 @@ def dawid_skene(
                    an answer does not rule it out
     """
     panel.need_people()
-    if not smoothing > 0 or not tolerance > 0 or max_steps < 1:
-        raise UserError(
-            "smoothing, tolerance and max_steps must be above zero", fix="use the defaults"
-        )
     names = _truths(panel, truths)
     shape = (len(names), len(panel.workers), len(panel.answers))
     given = panel.worker * shape[2] + panel.answer
@@ -379,6 +357,7 @@ def _vote_shares(panel: Panel, truths: tuple[str, ...]) -> FloatArray:
 
 
 Rule = Literal["majority", "plurality", "unanimous", "threshold", "dawid-skene", "score"]
+
 RULES: tuple[Rule, ...] = get_args(Rule)
 UNCLEAR = "unclear"
 _ROUNDING = 1e-12  # 7 of 10 reaches a share of 0.7 however the division rounds
@@ -443,9 +422,8 @@ def consensus(
     positive: str | None = None,
     truths: Sequence[str] | None = None,
     part: str | None = None,
-    unclear: str = UNCLEAR,
 ) -> Consensus:
-    """One answer a subject, by ``rule``; where the rule does not decide, ``unclear``.
+    """One answer a subject, by ``rule``; where the rule does not decide, :data:`UNCLEAR`.
 
     ``majority``     more than half of the votes
     ``plurality``    more votes than any other answer
@@ -485,7 +463,7 @@ def consensus(
         reached = 2 * top > n if rule == "majority" else weight[rows, best] >= cut - _ROUNDING
         decided = reached & alone
     names = [
-        answers.answers[code] if sure else unclear for code, sure in zip(best, decided, strict=True)
+        answers.answers[code] if sure else UNCLEAR for code, sure in zip(best, decided, strict=True)
     ]
     return Consensus(
         answers.question,

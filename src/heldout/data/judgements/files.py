@@ -19,7 +19,6 @@ from heldout.data.judgements.judgement import FIELDS, Judgement, from_texts, to_
 SCHEMA_VERSION = 1
 _BATCH = 50_000
 _VERSION_KEY = b"heldout_schema_version"
-_CSV_CELL = 131_072  # the longest cell that Python's own reader takes
 
 
 def write_judgements(path: Path, judgements: Iterable[Judgement]) -> int:
@@ -88,15 +87,15 @@ def _judgement(row: Mapping[str, Any], *, question: str | None, source: str) -> 
 
 
 def _write_jsonl(path: Path, judgements: Iterable[Judgement]) -> int:
-    count = 0
     with path.open("w", encoding="utf-8", newline="\n") as handle:
+        count = 0
         for judgement in judgements:
+            count += 1
             row: dict[str, Any] = {"schema_version": SCHEMA_VERSION, **to_texts(judgement)}
             row.update(
                 subject=judgement.subject, answer=judgement.answer, evidence=judgement.evidence
             )
             handle.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-            count += 1
     return count
 
 
@@ -108,12 +107,10 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             where = f"line {number}"
             try:
                 row = json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-                raise BadFile(
-                    path, f"{where} is not valid JSON", fix="write one JSON object a line"
-                ) from None
+            except (ValueError, RecursionError):
+                row = None
             if not isinstance(row, dict):
-                raise BadFile(path, f"{where} is not an object", fix="write one JSON object a line")
+                raise BadFile(path, f"{where} is not a JSON object", fix="write one a line")
             _check_version(path, row.get("schema_version", SCHEMA_VERSION))
             yield where, row
 
@@ -131,20 +128,13 @@ def _check_version(path: Path, version: object) -> None:
 
 
 def _write_csv(path: Path, judgements: Iterable[Judgement]) -> int:
-    count = 0
     with path.open("w", encoding="utf-8", newline="") as handle:
         # RFC 4180 line ends; with "\n" Python 3.11 would leave a lone "\r" in a cell unquoted.
         writer = csv.writer(handle, lineterminator="\r\n")
         writer.writerow(FIELDS)
+        count = 0
         for judgement in judgements:
-            row = to_texts(judgement)
-            cells = [row[name] or "" for name in FIELDS]
-            if max(map(len, cells)) >= _CSV_CELL:
-                raise UserError(
-                    f"judgement {judgement.judgement_id} has a text too long for a CSV cell",
-                    fix="export to .jsonl or .parquet",
-                )
-            writer.writerow(cells)
+            writer.writerow(to_texts(judgement).values())
             count += 1
     return count
 
@@ -153,21 +143,19 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig", newline="") as handle:
         reader = csv.reader(handle, strict=True)
         try:
-            header = next(reader, None)
-            if not header:
-                raise BadFile(path, "is empty", fix="write a header line with the column names")
-            if len(set(header)) != len(header):
-                raise BadFile(path, "names a column twice", fix="name each column once")
-            for cells in reader:
-                if not cells:
-                    continue
+            header = next(reader, [])
+            if not header or len(set(header)) != len(header):
+                problem = "names a column twice" if header else "is empty"
+                raise BadFile(path, problem, fix="name each column once, in the first line")
+            for cells in filter(None, reader):
+                where = f"line {reader.line_num}"
                 if len(cells) != len(header):
                     raise BadFile(
                         path,
-                        f"line {reader.line_num} has {len(cells)} cells, the header {len(header)}",
+                        f"{where} has {len(cells)} cells, the header {len(header)}",
                         fix="quote cells that hold commas",
                     )
-                yield f"line {reader.line_num}", dict(zip(header, cells, strict=True))
+                yield where, dict(zip(header, cells, strict=True))
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadFile(
                 path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8"

@@ -34,6 +34,7 @@ FIELDS: tuple[str, ...] = (
 """The columns of the table, in the order in which every format writes them."""
 
 Answer = str | Mapping[str, str]
+_UNSET = {"testset": None, "supersedes": None, "source": ""}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +51,7 @@ class Judgement:
     ``source``        the file or page it came from; not part of the identity
     ``testset``       the test set on whose behalf it was asked, if any
     ``supersedes``    the id of the same person's earlier answer that this one replaces
-    ``judgement_id``  32 hexadecimal digits from the content unless one is given
+    ``judgement_id``  32 hexadecimal digits from the content; another one is refused
 
     Equal content means equal id. ``subject_key`` and ``answer_key`` are the canonical texts under
     which answers are stored and grouped.
@@ -68,18 +69,13 @@ class Judgement:
     judgement_id: str = ""
     subject_key: str = field(init=False, repr=False, compare=False)
     answer_key: str = field(init=False, repr=False, compare=False)
-    content_id: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name in ("question", "who"):
-            _plain(getattr(self, name), name)
-        for name in ("testset", "supersedes"):
-            if getattr(self, name) is not None:
-                _plain(getattr(self, name), name)
-        for name in ("source", "judgement_id"):
-            if getattr(self, name) != "":
-                _plain(getattr(self, name), name)
+        for name in ("question", "who", *_UNSET):
+            value = getattr(self, name)
+            if name not in _UNSET or value != _UNSET[name]:
+                _plain(value, name)
         put(self, "subject", _ids(self.subject, "subject"))
         put(self, "subject_key", canonical_json(self.subject))
         if isinstance(self.answer, Mapping):
@@ -96,12 +92,10 @@ class Judgement:
         if self.when is not None:
             put(self, "when", utc_time(self.when))
         evidence_text = "{}"
-        if self.evidence:
+        if self.evidence != {}:
             evidence_text = _json_text(self.evidence)
             # Read back, so that what is compared today equals what a file gives tomorrow.
             put(self, "evidence", json.loads(evidence_text))
-        elif not isinstance(self.evidence, Mapping):
-            raise UserError("a judgement's evidence is not a mapping", fix="give names and values")
         rest = [self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes]
         content = f"{canonical_json(rest)}\n{self.subject_key}\n{evidence_text}"
         try:
@@ -111,9 +105,12 @@ class Judgement:
                 f"a judgement by {self.who!a} holds text that is not Unicode",
                 fix="remove unpaired surrogates",
             ) from None
-        put(self, "content_id", digest)
-        if not self.judgement_id:
-            put(self, "judgement_id", digest)
+        if self.judgement_id not in ("", digest):
+            raise UserError(
+                f"the judgement_id {_short(self.judgement_id)} is not that of its content",
+                fix="leave it empty",
+            )
+        put(self, "judgement_id", digest)
 
     def __hash__(self) -> int:
         return hash(self.judgement_id)
@@ -169,35 +166,21 @@ def pair_subject(one: str, other: str) -> dict[str, str]:
 
 def to_texts(judgement: Judgement) -> dict[str, str | None]:
     """The row as text by column, as CSV, Parquet and the database hold it."""
-    return {
-        "judgement_id": judgement.judgement_id,
-        "question": judgement.question,
-        "subject": judgement.subject_key,
-        "answer": judgement.answer_key,
-        "who": judgement.who,
-        "when": None if judgement.when is None else str(judgement.when),
-        "evidence": canonical_json(judgement.evidence) if judgement.evidence else "{}",
-        "source": judgement.source,
-        "testset": judgement.testset,
-        "supersedes": judgement.supersedes,
-    }
+    texts = {name: getattr(judgement, name) for name in FIELDS}
+    evidence = canonical_json(judgement.evidence)
+    return texts | {
+        "subject": judgement.subject_key, "answer": judgement.answer_key, "evidence": evidence
+    }  # fmt: skip
 
 
-def from_texts(row: Mapping[str, str | None]) -> Judgement:
+def from_texts(row: Mapping[Any, str | None]) -> Judgement:
     """The judgement that :func:`to_texts` gave; absent columns take their defaults."""
-    answer = row.get("answer") or ""
-    return Judgement(
-        judgement_id=row.get("judgement_id") or "",
-        question=row.get("question") or "",
-        subject=_parsed(row.get("subject") or "", "subject"),
-        answer=_parsed(answer, "answer") if answer.startswith("{") else answer,
-        who=row.get("who") or "",
-        when=row.get("when") or None,
-        evidence=_parsed(row.get("evidence") or "{}", "evidence"),
-        source=row.get("source") or "",
-        testset=row.get("testset") or None,
-        supersedes=row.get("supersedes") or None,
-    )
+    given: dict[str, Any] = dict.fromkeys(("question", "subject", "answer", "who"), "")
+    given |= {name: row[name] for name in FIELDS if row.get(name)}
+    for name in ("subject", "answer", "evidence"):
+        if name == "subject" or given.get(name, "").startswith("{"):
+            given[name] = _parsed(given[name], name)
+    return Judgement(**given)
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
@@ -261,7 +244,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     ``answers``   the plain answers; empty together with ``parts``: any text
     ``parts``     for answers of several parts: the values of each; empty values: any text
     ``truths``    the answers that can be true, for inference; empty: all of them
-    ``text``      how it is put to a person
     """
 
     kind: str
@@ -269,7 +251,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     answers: tuple[str, ...] = ()
     parts: dict[str, tuple[str, ...]] = {}
     truths: tuple[str, ...] = ()
-    text: str = ""
 
     def __post_init__(self) -> None:
         check_slug(self.kind, "a kind of question")
@@ -338,38 +319,32 @@ _BUILT_IN = (
         kind="vote",
         subjects=(("image_id", "class_id"),),
         answers=("selected", "not-selected"),
-        text="Does the image contain at least one object of this class?",
     ),
     Question(
         kind="label",
         subjects=(("image_id", "class_id"),),
         answers=("correct", "unclear", "wrong"),
         truths=("correct", "wrong"),
-        text="Is this class a right label for the image?",
     ),
     Question(
         kind="choice",
         subjects=(("image_id", "class_id", "other_class_id"),),
         answers=("given", "guessed", "both", "neither"),
-        text="Which is right: the given class, the other one, both or neither?",
     ),
     Question(
         kind="duplicate",
         subjects=(("image_id", "other_id"), ("image_id",)),
         answers=("duplicate", "different", "keep"),
-        text="Do the two images show the same scene? (keep: this one stays in the test set.)",
     ),
     Question(
         kind="review",
         subjects=(("testset", "class_id"), ("image_id",)),
         answers=("reviewed", "problematic", "blacklisted"),
-        text="Is there anything wrong with these images?",
     ),
     Question(
         kind="mistake",
         subjects=(("image_id", "prediction"),),
         parts={"category": CATEGORIES, "severity": SEVERITIES},
-        text="Why is this prediction wrong, and how bad is it?",
     ),
 )
 

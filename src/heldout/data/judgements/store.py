@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from heldout.core.errors import ExistsError, MismatchError, NotApplicable, UserError
+from heldout.core.errors import ExistsError, MismatchError, UserError
 from heldout.core.files import canonical_json
+from heldout.data.judgements.consensus import Panel, current_answers, panel_of
+from heldout.data.judgements.files import read_judgements, write_judgements
 from heldout.data.judgements.judgement import (
     FIELDS,
     QUESTIONS,
@@ -27,8 +27,6 @@ from heldout.data.judgements.judgement import (
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, Connection, Select
-
-    from heldout.data.judgements.consensus import Panel
 
 _BATCH = 5_000
 _LOOKUP = 500
@@ -121,8 +119,7 @@ class JudgementStore:
         """Add judgements, all or none of them; those that are there already are left alone.
 
         Streams: an iterator of any length is written in batches inside one transaction. A judgement
-        of an unknown kind, with an answer its question does not have, or under an id that stands
-        for other content, refuses the whole call.
+        of an unknown kind, or with an answer its question does not have, refuses the whole call.
         """
         source = iter(judgements)
         batch = list(islice(source, _BATCH))
@@ -137,7 +134,6 @@ class JudgementStore:
                     _check(judgement, questions)
                     if judgement.supersedes is not None:
                         replaced[judgement.supersedes] = judgement
-                self._check_ids(connection, batch)
                 added += self._insert(connection, batch)
                 seen += len(batch)
                 batch = list(islice(source, _BATCH))
@@ -160,32 +156,18 @@ class JudgementStore:
         result = connection.execute(statement, rows, execution_options={"preserve_rowcount": True})
         return result.rowcount
 
-    def _check_ids(self, connection: Connection, batch: list[Judgement]) -> None:
-        # Ids made from content cannot clash. A given one can, with the table or within the batch.
-        given: dict[str, Judgement] = {}
-        for judgement in batch:
-            if judgement.judgement_id != judgement.content_id:
-                first = given.setdefault(judgement.judgement_id, judgement)
-                _same_content(first, judgement)
-        for stored in self._by_id(connection, list(given)):
-            _same_content(stored, given[stored.judgement_id])
-
     def _check_replaced(self, connection: Connection, replaced: dict[str, Judgement]) -> None:
-        for old in self._by_id(connection, list(replaced)):
-            new = replaced[old.judgement_id]
-            if old.key != new.key:
-                raise MismatchError(
-                    f"judgement {new.judgement_id} supersedes {old.judgement_id}, which is another "
-                    "person's, question's or subject's",
-                    fix="supersede only the same person's answer to the same question",
-                )
-
-    def _by_id(self, connection: Connection, ids: list[str]) -> Iterator[Judgement]:
-        column = self._schema.table.c.judgement_id
+        column, ids = self._schema.table.c.judgement_id, list(replaced)
         for start in range(0, len(ids), _LOOKUP):
             query = self._select().where(column.in_(ids[start : start + _LOOKUP]))
-            for row in connection.execute(query).mappings():
-                yield _judgement(row)
+            for old in map(from_texts, connection.execute(query).mappings()):
+                new = replaced[old.judgement_id]
+                if old.key != new.key:
+                    raise MismatchError(
+                        f"judgement {new.judgement_id} supersedes {old.judgement_id}, which is "
+                        "another person's, question's or subject's",
+                        fix="supersede only the same person's answer to the same question",
+                    )
 
     # reading
 
@@ -194,10 +176,14 @@ class JudgementStore:
 
         The order is by question, subject, person, time, id, whatever the order of arrival.
         """
-        table = self._schema.table
-        where = self._where(**filters)
-        order = (table.c.question, table.c.subject, table.c.who)
-        yield from self._rows(self._select().where(*where).order_by(*order, *self._recency()))
+        import sqlalchemy as sa
+
+        column = self._schema.table.c
+        order = (
+            *(column.question, column.subject, column.who, sa.func.coalesce(column.when, "")),
+            *(sa.case((column.answer == WITHDRAWN, 1), else_=0), column.judgement_id),
+        )
+        yield from self._rows(self._select().where(*self._where(**filters)).order_by(*order))
 
     def current(self, **filters: Unpack[Filters]) -> Iterator[Judgement]:
         """The answers that stand: of each person, question and subject the latest one.
@@ -205,67 +191,13 @@ class JudgementStore:
         Left out are answers that the same person superseded, older ones by time, and those taken
         back (``withdrawn``). Filters choose among answers, then the latest of those is taken.
         """
-        where = self._where(**filters)
-        yield from self._rows(self._current(where, FIELDS))
+        for _, group in groupby(self.stream(**filters), key=lambda judgement: judgement.key):
+            yield from current_answers(group)
 
     def panel(self, question: str, *, part: str | None = None, testset: str | None = None) -> Panel:
-        """The answers that stand to one question, coded for consensus; a million take seconds."""
-        from heldout.data.judgements.consensus import answer_order, answer_text, coded_panel
-
-        subjects: list[str] = []
-        workers: list[str] = []
-        answers: list[str] = []
-        anonymous = False
-        query = self._current(
-            self._where(question=question, testset=testset),
-            ("subject", "who", "answer", "evidence"),
-        )
-        with self._engine.connect() as connection:
-            streamed = connection.execution_options(yield_per=_BATCH).execute(query)
-            for subject, who, answer, evidence in streamed:
-                subjects.append(subject)
-                workers.append(sys.intern(who))
-                answers.append(sys.intern(answer_text(answer, part)))
-                if '"anonymous"' in evidence:
-                    anonymous = anonymous or json.loads(evidence).get("anonymous") is True
-        if not subjects:
-            raise NotApplicable(
-                f"there are no {question} judgements", fix="check the question and the test set"
-            )
-        order = answer_order(answers, self.questions().get(question), part=part)
-        return coded_panel(question, subjects, workers, answers, order=order, anonymous=anonymous)
-
-    def _current(self, where: list[ColumnElement[bool]], names: Sequence[str]) -> Select[Any]:
-        import sqlalchemy as sa
-
-        table = self._schema.table
-        later = table.alias("later")
-        replaced = (
-            sa.select(sa.literal(1))
-            .where(
-                later.c.supersedes == table.c.judgement_id,
-                later.c.question == table.c.question,
-                later.c.subject == table.c.subject,
-                later.c.who == table.c.who,
-            )
-            .exists()
-        )
-        rank = (
-            sa.func.row_number()
-            .over(
-                partition_by=(table.c.question, table.c.subject, table.c.who),
-                order_by=[column.desc() for column in self._recency()],
-            )
-            .label("rank")
-        )
-        inner = (
-            sa.select(*(table.c[name] for name in FIELDS), rank).where(~replaced, *where).subquery()
-        )
-        return (
-            sa.select(*(inner.c[name] for name in names))
-            .where(inner.c.rank == 1, inner.c.answer != WITHDRAWN)
-            .order_by(inner.c.question, inner.c.subject, inner.c.who)
-        )
+        """The answers that stand to one question, coded for consensus."""
+        standing = self.current(question=question, testset=testset)
+        return panel_of(standing, self.questions(), part=part)
 
     def history(
         self, question: str, subject: Mapping[str, str], *, who: str | None = None
@@ -317,36 +249,21 @@ class JudgementStore:
 
         return sa.select(*(self._schema.table.c[name] for name in FIELDS))
 
-    def _recency(self) -> tuple[ColumnElement[Any], ...]:
-        import sqlalchemy as sa
-
-        column = self._schema.table.c
-        withdrawn = sa.case((column.answer == WITHDRAWN, 1), else_=0)
-        return (sa.func.coalesce(column.when, ""), withdrawn, column.judgement_id)
-
     def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
         with self._engine.connect() as connection:
             streamed = connection.execution_options(yield_per=_BATCH).execute(query)
             for row in streamed.mappings():
-                yield _judgement(row)
+                yield from_texts(row)
 
     # files
 
     def export(self, path: Path, **filters: Unpack[Filters]) -> int:
         """Write the judgements that fit to a JSONL, CSV or Parquet file; how many."""
-        from heldout.data.judgements.files import write_judgements
-
         return write_judgements(path, self.stream(**filters))
 
     def import_file(self, path: Path, *, question: str | None = None) -> Added:
         """Add the judgements of a JSONL, CSV or Parquet file, all or none of them."""
-        from heldout.data.judgements.files import read_judgements
-
         return self.add(read_judgements(path, question=question))
-
-
-def _judgement(row: Mapping[Any, Any]) -> Judgement:
-    return from_texts({name: row[name] for name in FIELDS})
 
 
 def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:
@@ -357,11 +274,3 @@ def _check(judgement: Judgement, questions: Mapping[str, Question]) -> None:
             fix=f"use one of {', '.join(sorted(questions))}, or define it in the store first",
         )
     question.check(judgement)
-
-
-def _same_content(one: Judgement, other: Judgement) -> None:
-    if one.content_id != other.content_id:
-        raise ExistsError(
-            f"the id {one.judgement_id} stands for another judgement already",
-            fix="leave judgement_id empty to add this as a new answer",
-        )

@@ -45,39 +45,34 @@ def worker_quality(
 
     panel.need_people()
     order = tuple(dict.fromkeys([*panel.answers, *sorted(set(gold.values()))]))
-    code = {answer: number for number, answer in enumerate(order)}
-    truth = np.array([code[gold[s]] if s in gold else -1 for s in panel.subjects], dtype=np.int64)
-    expected = truth[panel.subject]
-    control = expected >= 0
-    if not control.any():
+    cells: dict[int, dict[str, list[bool]]] = {}
+    for subject, worker, answer in zip(
+        *(codes.tolist() for codes in (panel.subject, panel.worker, panel.answer)), strict=True
+    ):
+        if (wanted := gold.get(panel.subjects[subject])) is not None:
+            mine = cells.setdefault(worker, {name: [] for name in order})
+            mine[wanted].append(panel.answers[answer] == wanted)
+    if not cells:
         raise NotApplicable(
             "no answer of the panel is about a control",
             fix="check the subjects of the gold answers",
         )
-    expected, given, worker = expected[control], panel.answer[control], panel.worker[control]
-    shape = (len(panel.workers), len(order))
-    cell = worker * len(order) + expected
-    n = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
-    right = np.bincount(cell[given == expected], minlength=shape[0] * shape[1]).reshape(shape)
-    totals, rights = n.sum(axis=1), right.sum(axis=1)
-    answered = np.flatnonzero(totals)
-    interval = wilson(rights[answered], totals[answered], level=level)
-    found = [
-        WorkerQuality(
-            panel.workers[row],
-            int(totals[row]),
-            int(rights[row]),
-            float(rights[row] / totals[row]),
-            float(interval.low[place]),
-            float(interval.high[place]),
-            {
-                name: (int(n[row, number]), int(right[row, number]))
-                for number, name in enumerate(order)
-                if n[row, number]
-            },
+    found = []
+    for worker, mine in cells.items():
+        by_gold = {name: (len(hits), sum(hits)) for name, hits in mine.items() if hits}
+        n, right = (sum(column) for column in zip(*by_gold.values(), strict=True))
+        interval = wilson(right, n, level=level)
+        found.append(
+            WorkerQuality(
+                panel.workers[worker],
+                n,
+                right,
+                right / n,
+                float(interval.low),
+                float(interval.high),
+                by_gold,
+            )
         )
-        for place, row in enumerate(answered)
-    ]
     return tuple(sorted(found, key=lambda quality: (quality.accuracy, quality.who)))
 
 

@@ -12,16 +12,10 @@ different accuracies, so a map always states which one it is:
 
 Restricted accuracy is never lower than full accuracy.
 
-Maps in files are the JSON that heldout writes, or one of two plain forms:
-
-CSV, one accepted class per row; columns ``target`` and one of
-
-    ``source``        a class id of the source label space
-    ``source_index``  its index
-    ``source_name``   its name; a name that fits several classes is refused
-
-JSON: ``{"target": source}`` or ``{"target": [source, ...]}``, where a text is a class id and an
-integer an index. A name is never taken for an id.
+Maps in files are the JSON that heldout writes, or groups of source classes as superclasses are
+written: JSON ``{"target": source}`` or ``{"target": [source, ...]}``, or a table with the columns
+``target`` and ``source``, one accepted class per row. A source is an id, an index, a name that only
+one class has, or a node of WordNet for all classes under it.
 """
 
 from __future__ import annotations
@@ -39,15 +33,10 @@ from numpy.typing import NDArray
 from heldout.core import schema
 from heldout.core.errors import BadFile, LabelError, MismatchError, UserError
 from heldout.core.files import existing_file, read_json
-from heldout.core.tables import read_table_file
+from heldout.core.tables import SUFFIXES
 from heldout.core.workspace import check_slug, slug
-from heldout.data.labels.label_space import (
-    LabelKind,
-    LabelSpace,
-    LabelSpaceFile,
-    class_finder,
-    listed,
-)
+from heldout.data.labels.label_space import LabelSpace, LabelSpaceFile, listed
+from heldout.data.labels.superclasses import read_groups
 from heldout.data.labels.wordnet import Hierarchy
 
 Indices = NDArray[np.int64]
@@ -56,12 +45,7 @@ Reading = Literal["restricted", "full"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 FITTED = ("subset:restricted", "subset:full", "hierarchy:restricted", "hierarchy:full")
 """Maps to the label space of whatever test set is evaluated."""
-_SOURCE_COLUMNS: dict[str, LabelKind] = {
-    "source": "id",
-    "source_index": "index",
-    "source_name": "name",
-}
-_BLOCK = 4096  # rows of logits that are gathered at once
+_FILES = (".json", *SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -92,13 +76,6 @@ class MappedTopk:
         accuracy from below and above.
         """
         return np.asarray(self.known < min(k, self.classes))
-
-
-def _checked_topk(topk: NDArray[Any]) -> NDArray[Any]:
-    """``topk`` if it has the shape (n, k) with at least one rank."""
-    if topk.ndim != 2 or topk.shape[1] == 0:
-        raise MismatchError(f"top-k of shape {topk.shape}", fix="give an array of images x ranks")
-    return topk
 
 
 def _checked_indices(values: NDArray[Any], size: int, what: str, *, minimum: int) -> Indices:
@@ -159,24 +136,11 @@ class LabelMap:
             raise LabelError(
                 f"{self.reading!r} is not a reading", fix=f"use one of {', '.join(READINGS)}"
             )
-        if len(self.accepted) != len(self.target):
-            raise self._error(
-                f"{len(self.accepted)} accepted sets for {len(self.target)} classes of "
-                f"{self.target.name}",
-                fix="give one for each",
-            )
         for item, sources in zip(self.target, self.accepted, strict=True):
             if not sources:
                 raise self._error(
                     f"no class of {self.source.name} is accepted for {item.id} ({item.name})",
                     fix="give it a class, or leave it out of the target label space",
-                )
-            if list(sources) != sorted(set(sources)):
-                raise self._error(f"the accepted set of {item.id} is not sorted", fix="sort it")
-            if sources[0] < 0 or sources[-1] >= len(self.source):
-                raise self._error(
-                    f"{item.id} accepts an index outside 0 to {len(self.source) - 1}",
-                    fix=f"use indices of {self.source.name}",
                 )
         if not self.overlaps:
             return
@@ -221,12 +185,10 @@ class LabelMap:
         flat = np.array([i for sources in self.accepted for i in sources], dtype=np.int64)
         return AcceptedCsr(np.concatenate([[0], np.cumsum(sizes)]), flat)
 
-    def accepted_matrix(self) -> NDArray[np.bool_]:
-        """(K, N): whether a target accepts a source class."""
-        matrix = np.zeros((len(self.target), len(self.source)), dtype=np.bool_)
-        rows = np.repeat(np.arange(len(self.target)), np.diff(self.csr.indptr))
-        matrix[rows, self.csr.indices] = True
-        return matrix
+    @property
+    def _targets(self) -> Indices:
+        """The target of each of :attr:`csr`'s ``indices``."""
+        return np.repeat(np.arange(len(self.target)), np.diff(self.csr.indptr))
 
     def accepted_ids(self, target_id: str) -> tuple[str, ...]:
         """Ids of the source classes that count as a target class."""
@@ -241,7 +203,7 @@ class LabelMap:
                 fix="judge with judge_topk, which needs only the accepted sets",
             )
         table = np.full(len(self.source), -1, dtype=np.int64)
-        table[self.csr.indices] = np.repeat(np.arange(len(self.target)), np.diff(self.csr.indptr))
+        table[self.csr.indices] = self._targets
         table.flags.writeable = False
         return table
 
@@ -260,7 +222,7 @@ class LabelMap:
         Ranks stay where they are: this is argmax over N judged on K. A source index of -1 means
         no prediction and stays -1.
         """
-        return self.map_truth(_checked_topk(topk))
+        return self.map_truth(topk)
 
     def restrict_topk(self, topk: NDArray[Any]) -> MappedTopk:
         """(n, k) source indices, best first, to the best targets among the K.
@@ -299,9 +261,11 @@ class LabelMap:
         """
         if not self.overlaps:
             return self.read_topk(topk).hits(truth)
-        sources = _checked_indices(_checked_topk(topk), len(self.source), "class", minimum=-1)
+        sources = _checked_indices(topk, len(self.source), "class", minimum=-1)
         right = _checked_truth(truth, len(self.target), len(sources))
-        return (sources >= 0) & self.accepted_matrix()[right[:, None], sources]
+        accepted = np.zeros((len(self.target), len(self.source)), dtype=np.bool_)
+        accepted[self._targets, self.csr.indices] = True
+        return (sources >= 0) & accepted[right[:, None], sources]
 
     def map_logits(self, logits: NDArray[Any]) -> NDArray[Any]:
         """(n, N) logits to (n, K), whose argmax is the prediction of the restricted reading.
@@ -317,15 +281,7 @@ class LabelMap:
                 f"{self.source.name}",
                 fix="use the label space of the model",
             )
-        starts, columns = self.csr.indptr[:-1], self.csr.indices
-        if len(columns) == len(self.target):  # one class each: nothing to combine
-            return logits[:, columns]
-        out = np.empty((len(logits), len(self.target)), dtype=logits.dtype)
-        for start in range(0, len(logits), _BLOCK):
-            block = logits[start : start + _BLOCK]
-            part = out[start : start + _BLOCK]
-            np.maximum.reduceat(block[:, columns], starts, axis=1, out=part)
-        return out
+        return np.maximum.reduceat(logits[:, self.csr.indices], self.csr.indptr[:-1], axis=1)
 
 
 def identity_map(space: LabelSpace) -> LabelMap:
@@ -346,7 +302,7 @@ def subset_map(
     ``target`` is a label space or the ids in the order wanted; ids need a ``name``.
     """
     if not isinstance(target, LabelSpace):
-        target = source.subset(_needed(name), target)
+        target = source.subset(name or "", target)
     accepted = tuple((source.index(class_id),) for class_id in target.ids)
     return LabelMap(name or target.name, "subset", source, target, accepted, reading)
 
@@ -365,11 +321,8 @@ def many_to_one_map(
     Without ``target`` the targets are the keys in their order. A source class in two groups is
     refused unless ``allow_overlap``.
     """
-    for key, group in groups.items():
-        if isinstance(group, str):
-            raise LabelError(f"the group of {key!r} is one text", fix="give a list of class ids")
     if target is None:
-        target = LabelSpace.from_ids(_needed(name), groups)
+        target = LabelSpace.from_ids(name or "", groups)
     accepted = _accepted(groups, source, target)
     # One class each and no class twice: the classes are only renamed, which is a subset.
     flat = [sources[0] for sources in accepted if len(sources) == 1]
@@ -409,11 +362,7 @@ def hierarchy_map(
     """
     tree = Hierarchy.wordnet()
     if not isinstance(target, LabelSpace):
-        target = LabelSpace.load("wordnet-nodes").subset(_needed(name), target)
-    if not any(item.node in tree for item in source):
-        raise LabelError(
-            f"no class of {source.name} is a node of {tree.name}", fix="give its classes their wnid"
-        )
+        target = LabelSpace.load("wordnet-nodes").subset(name or "", target)
     accepted = tuple(
         tuple(source.index(class_id) for class_id in tree.leaves(item.node, source))
         for item in target
@@ -427,12 +376,6 @@ def hierarchy_map(
         reading,
         allow_overlap=allow_overlap,
     )
-
-
-def _needed(name: str | None) -> str:
-    if name is None:
-        raise LabelError("a label map made from ids needs a name", fix="give name=")
-    return name
 
 
 PUBLISHED_SUBSETS: Mapping[str, Reading] = {
@@ -511,20 +454,19 @@ def read_label_map(
     target: LabelSpace | None = None,
     reading: Reading | None = None,
 ) -> LabelMap:
-    """Read a label map from a ``.csv`` or ``.json`` file.
+    """Read a label map from a JSON file or a table.
 
     ``source`` and ``reading`` are needed unless the file states them. Without ``target`` the target
     classes are those of the file, in its order. The map is named after the file.
     """
     path = existing_file(Path(path), "label map")
     suffix = path.suffix.lower()
-    if suffix not in (".csv", ".json"):
-        raise BadFile(path, "is neither .csv nor .json", fix="rename or convert it")
-    value = read_json(path, unique_keys=True) if suffix == ".json" else None
-    own = isinstance(value, dict) and value.get("kind") == "label_map"
-    file = schema.convert(value, LabelMapFile, where=path, fix="write it again") if own else None
+    if suffix not in _FILES:
+        raise BadFile(path, f"is not one of {', '.join(_FILES)}", fix="rename or convert it")
+    value = read_json(path) if suffix == ".json" else None
     try:
-        if file is not None:
+        if isinstance(value, dict) and value.get("kind") == "label_map":
+            file = schema.convert(value, LabelMapFile, where=path, fix="write it again")
             made = file.label_map()
             _check_source(made, source)
             return replace(made, reading=reading or made.reading)
@@ -534,7 +476,7 @@ def read_label_map(
                 fix=f"give reading={' or '.join(READINGS)}, on the command line FILE:READING",
             )
         classes = _needed_source(source)
-        groups = _csv_groups(path, classes) if suffix == ".csv" else _json_groups(value, classes)
+        groups = read_groups(path, classes, group="target", member="source")
         return many_to_one_map(
             classes, groups, reading=reading, name=slug(path.stem), target=target
         )
@@ -575,7 +517,7 @@ def load_label_map(
         made = published_map(name, reading=reading)
         _check_source(made, source)
         return made
-    if Path(name).suffix.lower() not in (".csv", ".json"):
+    if Path(name).suffix.lower() not in _FILES:
         raise LabelError(
             f"no label map {wanted!r}",
             fix=f"use identity, a .csv or .json file, or one of {', '.join(PUBLISHED_SUBSETS)}"
@@ -601,41 +543,3 @@ def _needed_source(source: LabelSpace | None) -> LabelSpace:
     if source is None:
         raise LabelError("the source label space is not known", fix="give source=")
     return source
-
-
-def _json_groups(value: Any, source: LabelSpace) -> dict[str, list[str]]:
-    if not isinstance(value, dict) or not value or "schema_version" in value:
-        raise LabelError("is not a label map", fix='write {"target": ["source", ...], ...}')
-    by_index = class_finder(source, "index")
-    groups: dict[str, list[str]] = {}
-    for target_id, entries in value.items():
-        group = groups[target_id] = []
-        for entry in entries if isinstance(entries, list) else [entries]:
-            if isinstance(entry, str):
-                group.append(source.get(entry).id)
-            else:
-                group.append(by_index(entry).id)
-        if not group:
-            raise LabelError(f"{target_id!r} accepts nothing", fix="give it a class, or remove it")
-    return groups
-
-
-def _csv_groups(path: Path, source: LabelSpace) -> dict[str, list[str]]:
-    table = read_table_file(path)
-    named = [column for column in _SOURCE_COLUMNS if column in table.column_names]
-    if "target" not in table.column_names or len(named) != 1:
-        raise LabelError(
-            f"has the columns {', '.join(table.column_names)}",
-            fix=f"give it target and one of {', '.join(_SOURCE_COLUMNS)}",
-        )
-    find = class_finder(source, _SOURCE_COLUMNS[named[0]])
-    groups: dict[str, list[str]] = {}
-    rows = zip(table["target"].to_pylist(), table[named[0]].to_pylist(), strict=True)
-    for row, (target_id, cell) in enumerate(rows, 1):
-        if not target_id or not cell:
-            raise LabelError(f"row {row} is incomplete", fix="fill in both columns")
-        try:
-            groups.setdefault(target_id, []).append(find(cell).id)
-        except LabelError as error:
-            raise LabelError(f"row {row}: {error.message}", fix=error.fix) from None
-    return groups

@@ -201,18 +201,18 @@ class LabelSpace:
         wanted = folded(text)
         if not wanted:
             raise LabelError("nothing to search for", fix="give some text")
-        ranks: tuple[list[Class], ...] = ([], [], [], [])
+        found: list[tuple[int, Class]] = []
         for item in self.classes:
             titles = [folded(item.id), *map(folded, item.names)]
-            if wanted in titles:
-                ranks[0].append(item)
-            elif any(f" {wanted} " in f" {title} " for title in titles):
-                ranks[1].append(item)
-            elif any(wanted in title for title in titles):
-                ranks[2].append(item)
-            elif wanted in folded(item.gloss):
-                ranks[3].append(item)
-        return tuple(item for rank in ranks for item in rank)
+            tests = (
+                wanted in titles,
+                any(f" {wanted} " in f" {title} " for title in titles),
+                any(wanted in title for title in titles),
+                wanted in folded(item.gloss),
+            )
+            if any(tests):
+                found.append((tests.index(True), item))
+        return tuple(item for _, item in sorted(found, key=lambda pair: pair[0]))
 
     def subset(self, name: str, class_ids: Iterable[str]) -> LabelSpace:
         """A label space of some of these classes, in the order given."""

@@ -65,44 +65,55 @@ class Superclasses:
 
 def read_superclasses(path: Path, *, label_space: LabelSpace) -> Superclasses:
     """The superclasses of a JSON file or of a table."""
+    return Superclasses(label_space, read_groups(path, label_space))
+
+
+def read_groups(
+    path: Path, space: LabelSpace, *, group: str = "superclass", member: str = "class"
+) -> dict[str, tuple[str, ...]]:
+    """Named groups of classes from a JSON file or a table, as the head of the module says.
+
+    ``group``, ``member``  what the two columns of a table are called
+    """
     table = path.suffix.lower() in SUFFIXES
-    named: Mapping[str, _Entries] = _table_groups(path) if table else _json_groups(path)
+    named: Mapping[str, _Entries] = (
+        _table_groups(path, group, member) if table else _json_groups(path, group)
+    )
     groups = {}
     for name, entries in named.items():
         found: dict[str, None] = {}
         for entry in entries if isinstance(entries, list) else [entries]:
             try:
-                found.update(dict.fromkeys(named_classes(entry, label_space)))
+                found.update(dict.fromkeys(named_classes(entry, space)))
             except LabelError as error:
                 raise BadFile(path, error.message, fix=error.fix) from None
         if not found:
-            raise BadFile(path, f"superclass {name!r} has no classes", fix="list its classes")
+            raise BadFile(path, f"{group} {name!r} has no classes", fix="list its classes")
         groups[name] = tuple(found)
     if not groups:
-        raise BadFile(path, "names no superclass", fix="list classes under their superclass")
-    return Superclasses(label_space, groups)
+        raise BadFile(path, f"names no {group}", fix=f"list classes under their {group}")
+    return groups
 
 
-def _json_groups(path: Path) -> dict[str, _Entries]:
+def _json_groups(path: Path, group: str) -> dict[str, _Entries]:
     value = read_json(path, unique_keys=True)
     if isinstance(value, dict):
         value.pop("schema_version", None)
         if isinstance(value.get("superclasses"), dict | list):
             value = value["superclasses"]
+    if isinstance(value, list):
+        value = {f"{group}-{number}": entries for number, entries in enumerate(value, 1)}
     try:
-        if isinstance(value, list):
-            lists = msgspec.convert(value, list[_Entries])
-            return {f"superclass-{number}": entries for number, entries in enumerate(lists, 1)}
         return msgspec.convert(value, dict[str, _Entries])
     except msgspec.ValidationError as error:
         fix = 'write {"name": ["class", …]}'
-        raise BadFile(path, f"is not a list of superclasses ({error})", fix=fix) from None
+        raise BadFile(path, f"is not a {group} file ({error})", fix=fix) from None
 
 
-def _table_groups(path: Path) -> dict[str, list[_Entry]]:
+def _table_groups(path: Path, group: str, member: str) -> dict[str, list[_Entry]]:
     table = read_table_file(path)
-    column = "class_id" if "class_id" in table.column_names else "class"
-    names = require_column(table, "superclass", path, "the superclass").to_pylist()
+    column = "class_id" if "class_id" in table.column_names else member
+    names = require_column(table, group, path, f"the {group}").to_pylist()
     entries = require_column(table, column, path, "the class").to_pylist()
     groups: dict[str, list[_Entry]] = {}
     for row, (name, entry) in enumerate(zip(names, entries, strict=True), 1):

@@ -103,7 +103,10 @@ def read_class_tree(path: Path) -> ClassTree:
         root = False
     if not parents:
         raise BadFile(path, "has no nodes under its root", fix="give a tree with children")
-    return ClassTree(path.stem, _hierarchy(parents, path), names, tuple(notes))
+    try:
+        return ClassTree(path.stem, Hierarchy(parents, name=path.name), names, tuple(notes))
+    except LabelError as error:
+        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
 
 
 def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
@@ -119,13 +122,6 @@ def _children(path: Path, item: dict[str, Any], notes: list[str]) -> list[Any]:
     return found
 
 
-def _hierarchy(parents: Mapping[str, Iterable[str]], path: Path) -> Hierarchy:
-    try:
-        return Hierarchy(parents, name=path.name)
-    except LabelError as error:
-        raise BadFile(path, error.message.partition(": ")[2], fix=error.fix) from None
-
-
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Words with the words directly above them, in the order of their first appearance.
@@ -138,7 +134,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
-    """Read ``{"parent": ["word", ...]}``; a longer way back to a word itself is refused.
+    """Read ``{"parent": ["word", ...]}``.
 
     The published hierarchy lists 19 words under themselves; that is left out with a note.
     """
@@ -159,7 +155,6 @@ def read_vocabulary(path: Path) -> Vocabulary:
                 own.append(word)
             else:
                 above[parent] = None
-    _hierarchy(found, path)
     notes = []
     if own:
         shown = ", ".join(own[:5]) + (" …" if len(own) > 5 else "")
@@ -171,9 +166,8 @@ def read_vocabulary(path: Path) -> Vocabulary:
 class WordMatch:
     """A word and the node that it means.
 
-    ``place``      which of the word's senses it is, counted from 1; 0 for an override
-    ``senses``     all senses of the word, most usual first
-    ``confirmed``  those of them that a parent word of the vocabulary confirms
+    ``place``   which of the word's senses it is, counted from 1; 0 for an override
+    ``senses``  all senses of the word, most usual first
     """
 
     word: str
@@ -181,12 +175,6 @@ class WordMatch:
     place: int
     senses: tuple[str, ...]
     verdict: Verdict
-    confirmed: tuple[str, ...] = ()
-
-    @property
-    def suspicious(self) -> bool:
-        """Whether a person should look at it."""
-        return self.verdict in SUSPICIOUS
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -203,8 +191,12 @@ class WordMatches:
     @property
     def suspicious(self) -> tuple[WordMatch, ...]:
         """Doubted matches: contradicted ones first, then in the order of the vocabulary."""
-        found = [match for match in self.matches.values() if match.suspicious]
-        return tuple(sorted(found, key=lambda match: SUSPICIOUS.index(match.verdict)))
+        return tuple(
+            match
+            for verdict in SUSPICIOUS
+            for match in self.matches.values()
+            if match.verdict == verdict
+        )
 
     def accepted(self, word: str) -> tuple[str, ...]:
         """The leaves that are right for ``word``: at or under its node, and this word's alone."""
@@ -242,28 +234,20 @@ def match_words(
             continue
         place = 0
         verdict: Verdict = "override"
-        confirmed: tuple[str, ...] = ()
         if word not in given:
+            place, verdict = senses.index(node) + 1, "first"
+        if place > 1:
             over = {sense for parent in parents for sense in nouns.synsets(parent)}
-            confirmed = tuple(
+            confirmed = {
                 sense
                 for sense in senses
                 if sense in wordnet and over & wordnet.distances_up(sense).keys()
-            )
-            place = senses.index(node) + 1
-            verdict = _verdict(node, place, confirmed)
-        matches[word] = WordMatch(
-            word=word, node=node, place=place, senses=senses, verdict=verdict, confirmed=confirmed
-        )
+            }
+            verdict = "contradicted" if confirmed else "unconfirmed"
+            if node in confirmed:
+                verdict = "confirmed"
+        matches[word] = WordMatch(word=word, node=node, place=place, senses=senses, verdict=verdict)
     return WordMatches(tree=tree, matches=matches, unmatched=tuple(unmatched))
-
-
-def _verdict(node: str, place: int, confirmed: tuple[str, ...]) -> Verdict:
-    if place == 1:
-        return "first"
-    if node in confirmed:
-        return "confirmed"
-    return "contradicted" if confirmed else "unconfirmed"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -348,17 +332,15 @@ def read_overrides(path: Path) -> dict[str, str | None]:
     """Read overrides: a table with the columns ``word`` and ``node``; no node is no match."""
     table = read_table_file(path)
     words, nodes = (
-        [
-            (cell or "").strip() or None
-            for cell in require_column(table, name, path, what).to_pylist()
-        ]
+        require_column(table, name, path, what).to_pylist()
         for name, what in (("word", "the words"), ("node", "their nodes"))
     )
     found: dict[str, str | None] = {}
-    for row, (word, node) in enumerate(zip(words, nodes, strict=True), 1):
-        if word is None:
+    for row, (cell, node) in enumerate(zip(words, nodes, strict=True), 1):
+        word, wanted = (cell or "").strip(), (node or "").strip() or None
+        if not word:
             raise BadFile(path, f"row {row} has no word", fix="fill it in")
-        if found.setdefault(word, node) != node:
+        if found.setdefault(word, wanted) != wanted:
             raise BadFile(path, f"{word!r} is overridden twice", fix="give it one node")
     return found
 

@@ -12,10 +12,11 @@ has one root, ``n00001740`` (entity).
 from __future__ import annotations
 
 import gzip
-from collections import deque
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +92,19 @@ class Hierarchy:
             for node in above:
                 known.setdefault(node, ())
         self._parents = known
-        self._refuse_cycles()
+        try:
+            TopologicalSorter(known).prepare()
+        except CycleError as error:
+            raise LabelError(
+                f"{name}: {min(error.args[1])!r} is above itself", fix="remove the cycle"
+            ) from None
 
     @classmethod
+    @cache
     def wordnet(cls) -> Hierarchy:
         """The built-in hierarchy; read once, then shared."""
-        return _wordnet()
+        parents = {wnid: above.split() for table in _ALL for wnid, _, above, _, _ in _rows(table)}
+        return cls(parents, name="wordnet-3.0")
 
     @classmethod
     def from_label_space(cls, space: LabelSpace) -> Hierarchy:
@@ -117,25 +125,6 @@ class Hierarchy:
                     fix="give them the same parents",
                 )
         return cls(parents, name=space.name)
-
-    def _refuse_cycles(self) -> None:
-        waiting = {node: len(above) for node, above in self._parents.items()}
-        ready = deque(node for node, count in waiting.items() if not count)
-        done = 0
-        while ready:
-            done += 1
-            for below in self._children[ready.popleft()]:
-                waiting[below] -= 1
-                if not waiting[below]:
-                    ready.append(below)
-        if done < len(waiting):
-            # The rest is in a cycle or below one: going up, some node comes a second time.
-            node = min(node for node, count in waiting.items() if count)
-            seen: set[str] = set()
-            while node not in seen:
-                seen.add(node)
-                node = min(above for above in self._parents[node] if waiting[above])
-            raise LabelError(f"{self.name}: {node!r} is above itself", fix="remove the cycle")
 
     def __len__(self) -> int:
         return len(self._parents)
@@ -228,17 +217,10 @@ class Hierarchy:
         return 1.0 / (1 + self.path_distance(a, b))
 
 
-@cache
-def _wordnet() -> Hierarchy:
-    parents = {wnid: above.split() for table in _ALL for wnid, _, above, _, _ in _rows(table)}
-    return Hierarchy(parents, name="wordnet-3.0")
-
-
 def _reach(start: str, edges: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
     steps = {start: 0}
-    waiting = deque([start])
-    while waiting:
-        node = waiting.popleft()
+    waiting = [start]
+    for node in waiting:  # it grows on the way: nearest first
         for following in edges[node]:
             if following not in steps:
                 steps[following] = steps[node] + 1
@@ -307,6 +289,9 @@ class SpaceDistances:
         return tuple(self.space.ids[other] for other in np.argsort(row, kind="stable")[:k])
 
 
+_ENTRY = re.compile(r"(\S+) n (\d+) .*?((?: \d{8})+) *")
+"""A line of ``index.noun``: a base form, how many synsets it has, and their offsets at the end."""
+
 ENDINGS = (
     ("s", ""),
     ("ses", "s"),
@@ -338,9 +323,11 @@ class WordNetNouns:
     exceptions: Mapping[str, tuple[str, ...]]
 
     @classmethod
+    @cache
     def built_in(cls) -> WordNetNouns:
         """The index that comes with the package; read once, then shared."""
-        return _built_in()
+        exceptions = {form: tuple(bases.split()) for form, bases in _rows(EXCEPTIONS)}
+        return cls(senses_of_table(_rows(SYNSETS)), exceptions)
 
     @classmethod
     def read(cls, folder: Path) -> WordNetNouns:
@@ -384,18 +371,12 @@ def read_index(path: Path) -> dict[str, tuple[str, ...]]:
     for number, line in enumerate(_lines(path), 1):
         if line.startswith("  ") or not line.strip():
             continue  # the licence, at the head of the file
-        fields = line.split()
-        try:
-            offsets = fields[-int(fields[2]) :]
-            if fields[1] != "n" or not all(len(o) == 8 and o.isdigit() for o in offsets):
-                raise ValueError
-        except (IndexError, ValueError):
+        entry = _ENTRY.fullmatch(line)
+        if not entry:
             raise BadFile(
                 path, f"line {number} is not an entry of a noun index", fix="give WordNet 3.0's own"
-            ) from None
-        found[fields[0]] = tuple(f"n{offset}" for offset in offsets)
-    if not found:
-        raise BadFile(path, "has no entries", fix="give WordNet 3.0's own")
+            )
+        found[entry[1]] = tuple(f"n{offset}" for offset in entry[3].split()[-int(entry[2]) :])
     return found
 
 
@@ -431,9 +412,3 @@ def senses_of_table(rows: Iterable[Sequence[str]]) -> dict[str, tuple[str, ...]]
             form, _, place = entry.partition("#")
             ranked.setdefault(form, []).append((int(place or 1), wnid))
     return {form: tuple(wnid for _, wnid in sorted(ranked[form])) for form in sorted(ranked)}
-
-
-@cache
-def _built_in() -> WordNetNouns:
-    exceptions = {form: tuple(bases.split()) for form, bases in _rows(EXCEPTIONS)}
-    return WordNetNouns(senses_of_table(_rows(SYNSETS)), exceptions)

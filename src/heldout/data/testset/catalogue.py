@@ -6,7 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, cast
 
@@ -62,16 +62,15 @@ def _entries(root: Path, file: str) -> list[Entry]:
     ]
 
 
-def find_folder(workspace: Workspace, name: str) -> Path:
+def find_folder(workspace: Workspace, name: str, *, pools: bool = False) -> Path:
     """The folder that an argument means: a name, an alias, or a path to a test set's folder.
 
     A folder of that name is taken even if its card is missing or broken, so that ``verify`` can
-    say what is wrong with it.
+    say what is wrong with it. With ``pools`` it may be a pool's, by its name or path.
     """
-    for folder in (workspace.testsets / name, Path(name)):
-        if folder.is_dir() and (
-            folder.parent == workspace.testsets or (folder / "card.json").is_file()
-        ):
+    places = [(workspace.testsets, CARD), (workspace.pools, POOL)]
+    for root, file in places if pools else places[:1]:
+        if folder := _folder(root, name, file):
             return folder
     entries = list_testsets(workspace)
     matches = [entry for entry in entries if name in entry.card.aliases]
@@ -85,6 +84,14 @@ def find_folder(workspace: Workspace, name: str) -> Path:
         f"no test set {name!r} in {workspace.testsets}",
         fix=f"there is {known}" if known else "import one with heldout import testset",
     )
+
+
+def _folder(root: Path, name: str, file: str) -> Path | None:
+    """A folder of a workspace by its name, or any folder with a card by its path."""
+    for folder in (root / name, Path(name)):
+        if folder.is_dir() and (folder.parent == root or (folder / file).is_file()):
+            return folder
+    return None
 
 
 def find_testset(workspace: Workspace, name: str) -> TestSet:
@@ -108,9 +115,8 @@ def load_testset(
 
 def find_pool(workspace: Workspace, name: str) -> TestSet:
     """The pool that an argument means: a name in the workspace, or a path to its folder."""
-    for folder in (workspace.pools / name, Path(name)):
-        if (folder / POOL).is_file():
-            return load(folder)
+    if folder := _folder(workspace.pools, name, POOL):
+        return load(folder)
     known = ", ".join(entry.card.name for entry in list_pools(workspace))
     raise NotFound(
         f"no pool {name!r} in {workspace.pools}",
@@ -145,10 +151,6 @@ class Lineage:
 
     name: str
     ancestors: tuple[Ancestor, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return {"name": self.name, "ancestors": [asdict(a) for a in self.ancestors]}
 
 
 def lineage(workspace: Workspace, name: str) -> Lineage:
@@ -221,10 +223,6 @@ class Citation:
     text: str
     bibtex: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Citations:
@@ -248,10 +246,6 @@ class Citations:
         """All BibTeX entries."""
         return "\n\n".join(entry.bibtex for entry in self.entries) + "\n"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
-
 
 def cite(workspace: Workspace, name: str) -> Citations:
     """The citations of a test set of a workspace and of all the sets it was made from."""
@@ -269,11 +263,14 @@ def cite_card(card: Card) -> Citation:
     said = " ".join(card.citation.split())
     if _ENTRY.match(card.citation):
         said = _title(card.citation) or card.name
-    revision = f"test set {card.name}"
-    if card.content_hash:
-        revision += f", content hash {card.content_hash[:12]}"
-    text = f"{said.rstrip('.')} ({revision})." if said else f"{revision[0].upper()}{revision[1:]}."
+    revision = _revision(card)
+    text = f"{said.rstrip('.')} (t{revision[1:]})." if said else f"{revision}."
     return Citation(testset=card.name, text=text, bibtex=bibtex(card))
+
+
+def _revision(card: Card) -> str:
+    known = f", content hash {card.content_hash[:12]}" if card.content_hash else ""
+    return f"Test set {card.name}{known}"
 
 
 def bibtex(card: Card) -> str:
@@ -290,10 +287,7 @@ def bibtex(card: Card) -> str:
     years = _YEAR.findall(said)
     if years:
         fields["year"] = years[-1]
-    note = f"Test set {card.name}"
-    if card.content_hash:
-        note += f", content hash {card.content_hash[:12]}"
-    fields["note"] = escape(note)
+    fields["note"] = escape(_revision(card))
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
     return "\n".join([f"@misc{{{card.name},", *lines, "}"])
 

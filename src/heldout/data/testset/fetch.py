@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
@@ -110,12 +110,9 @@ class _Registry(Document, frozen=True, kw_only=True):
 def load(path: Path | None = None) -> tuple[Published, ...]:
     """Read a registry: the built-in one, or the user's own file of the same form."""
     path = path or BUILT_IN
-    fix = "correct the registry"
-    entries = read(path, _Registry, fix=fix).testset
+    entries = read(path, _Registry, fix="correct the registry").testset
     seen: set[str] = set()
     for entry in entries:
-        if not entry.by_hand and not all(file.mirrors for file in entry.files):
-            raise BadFile(path, f"{entry.name} needs mirrors for every file, or by_hand", fix=fix)
         for name in (entry.name, *entry.aliases):
             if check_slug(name, "a test set") in seen:
                 raise BadFile(path, f"has two test sets called {name!r}", fix="rename one")
@@ -140,6 +137,7 @@ _RETRY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _LONGEST_PAUSE = 60.0
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 _MARKUP = re.compile(rb"\s*<(!doctype|html|head|body|\?xml|error)", re.IGNORECASE)
+_PAGES = (".html", ".htm", ".xml", ".svg")
 
 
 class MirrorFailed(Exception):
@@ -169,18 +167,14 @@ class Patience:
 
 def new_client() -> httpx.Client:
     """A client for downloads; proxies and certificates come from the environment."""
-    from importlib.metadata import PackageNotFoundError, version
-
     import httpx
 
-    try:
-        name = f"heldout/{version('heldout')}"
-    except PackageNotFoundError:  # run from the source tree
-        name = "heldout/source"
+    from heldout import __version__
+
     return httpx.Client(
         follow_redirects=True,
         timeout=httpx.Timeout(60.0, connect=20.0),
-        headers={"User-Agent": name, "Accept-Encoding": "identity"},
+        headers={"User-Agent": f"heldout/{__version__}", "Accept-Encoding": "identity"},
     )
 
 
@@ -192,6 +186,7 @@ class _State(Document, frozen=True, kw_only=True):
     validator: str = ""
 
 
+@dataclass
 class _Download:
     """One file from one mirror.
 
@@ -200,21 +195,39 @@ class _Download:
     joined to an older beginning.
     """
 
-    def __init__(
-        self,
-        url: str,
-        file: PublishedFile,
-        part: Path,
-        handle: BinaryIO,
-        client: httpx.Client,
-        patience: Patience,
-        progress: Progress,
-    ) -> None:
-        self.url, self.file, self.part, self.handle = url, file, part, handle
-        self.client, self.patience, self.progress = client, patience, progress
-        self.state = part.with_name(part.name + ".json")
+    url: str
+    file: PublishedFile
+    part: Path
+    handle: BinaryIO
+    client: httpx.Client
+    patience: Patience
+    progress: Progress
 
-    def run(self) -> bool:
+    @property
+    def state(self) -> Path:
+        """Where the part came from."""
+        return self.part.with_name(self.part.name + ".json")
+
+    def finish(self, target: Path) -> FetchedFile:
+        """Bring the right file to ``target``, or say why this mirror cannot give it."""
+        while True:
+            joined = self._whole()
+            try:
+                made = _checked(self.part, self.file, target, source=self.url)
+                break
+            except _Wrong as error:
+                self.handle.truncate(0)
+                if not joined:
+                    self.part.unlink()
+                    self.state.unlink(missing_ok=True)
+                    raise MirrorFailed(f"gave a file that {error}") from None
+                # The beginning may have been of another file: once more, from nothing.
+        os.fsync(self.handle.fileno())
+        self.part.replace(target)
+        self.state.unlink(missing_ok=True)
+        return _recorded(made)
+
+    def _whole(self) -> bool:
         """Bring the part to its full length; whether it was joined from several answers."""
         import httpx
 
@@ -231,15 +244,8 @@ class _Download:
                 asked = error.wait if isinstance(error, _TryAgain) else 0.0
                 wait = max(asked, self.patience.pause * 2 ** (failures - 1))
                 self.patience.sleep(min(wait, _LONGEST_PAUSE))
-            except httpx.HTTPError as error:  # too many redirects and the like
+            except (httpx.HTTPError, httpx.InvalidURL) as error:  # too many redirects and the like
                 raise MirrorFailed(_say(error)) from None
-            except httpx.InvalidURL as error:
-                raise MirrorFailed(f"is not a web address ({error})") from None
-
-    def discard(self) -> None:
-        """Forget a part that leads nowhere."""
-        self.part.unlink(missing_ok=True)
-        self.state.unlink(missing_ok=True)
 
     def _attempt(self) -> bool:
         have = self.handle.seek(0, 2)
@@ -247,16 +253,24 @@ class _Download:
         if not headers:
             have = 0
         with self.client.stream("GET", self.url, headers=headers) as response:
-            self._check_answer(response)
+            status = response.status_code
+            if self.url.startswith("https://") and response.url.scheme != "https":
+                raise MirrorFailed("redirects to an address without encryption")
+            if status not in (200, 206, 416):
+                answer = f"answers {status} {response.reason_phrase}"
+                if status in _RETRY:
+                    wait = _number(response.headers.get("retry-after", "")) or 0.0
+                    raise _TryAgain(answer, wait=wait)
+                raise MirrorFailed(answer)
             said = response.headers.get("content-range", "")
             start, total = 0, _number(response.headers.get("content-length", ""))
-            if response.status_code == 416:
+            if status == 416:
                 # Either the part is whole already, or it is of another file.
                 if have and have == _number(said.removeprefix("bytes */")):
                     return True
                 self.handle.truncate(0)
                 raise _TryAgain("the server has less than the part that is here")
-            if response.status_code == 206:
+            if status == 206:
                 match = _RANGE.match(said)
                 if not match:
                     raise MirrorFailed("answers 206 without saying which bytes it sends")
@@ -272,44 +286,30 @@ class _Download:
         if not have or (self.file.bytes is not None and have > self.file.bytes):
             return {}
         state = _State()
-        if self.state.exists():
-            with suppress(UserError):  # only a hint: without it the download begins again
-                state = read(self.state, _State)
+        with suppress(UserError):  # only a hint: without it the download begins again
+            state = read(self.state, _State)
         if state.url == self.url and state.validator:
             return {"Range": f"bytes={have}-", "If-Range": state.validator}
-        if self.file.has_checksum:  # a wrong join would be found at the end
-            return {"Range": f"bytes={have}-"}
-        return {}
-
-    def _check_answer(self, response: httpx.Response) -> None:
-        if self.url.startswith("https://") and response.url.scheme != "https":
-            raise MirrorFailed("redirects to an address without encryption")
-        status = response.status_code
-        said = f"answers {status} {response.reason_phrase}"
-        if status in _RETRY:
-            raise _TryAgain(said, wait=_number(response.headers.get("retry-after", "")) or 0.0)
-        if status not in (200, 206, 416):
-            raise MirrorFailed(said)
-        kind = response.headers.get("content-type", "").split(";")[0].strip().lower()
-        pages = ("text/html", "application/xhtml+xml")
-        if kind in pages and not self.file.name.endswith((".html", ".htm")):
-            raise MirrorFailed("answers with a web page instead of the file")
-        coding = response.headers.get("content-encoding", "identity").lower()
-        if coding != "identity" and not self.file.name.endswith((".gz", ".tgz")):
-            raise MirrorFailed(f"sends the file with the coding {coding}, which was not asked for")
+        # Without a validator, a wrong join must be found at the end.
+        return {"Range": f"bytes={have}-"} if self.file.has_checksum else {}
 
     def _receive(self, response: httpx.Response, start: int, total: int | None) -> None:
         """Write the body of a good answer into the part, from byte ``start`` on."""
         import httpx
 
-        got = start
+        got, file = start, self.file
+        chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
+        if total is None and file.bytes is None and not file.has_checksum and not chunked:
+            raise MirrorFailed("does not say how long the file is, so a break could not be seen")
         try:
             # Raw: an archive that a server labels as compressed must arrive as it is.
             chunks = response.iter_raw()
             first = next(chunks, b"")
-            if start == 0:
-                self._check_start(first)
-            self._check_total(total, response)
+            page = _MARKUP.match(first) and not file.name.endswith(_PAGES)
+            if start == 0 and (page or not first):
+                raise MirrorFailed("answers with nothing or a web page instead of the file")
+            if file.bytes is not None and total not in (None, file.bytes):
+                raise MirrorFailed(f"offers {total} bytes, the registry says {file.bytes}")
             if start == 0:  # only now is an earlier part given up
                 self.handle.truncate(0)
                 tag = response.headers.get("etag", "")
@@ -324,28 +324,11 @@ class _Download:
                     raise MirrorFailed(f"sends more than the {total} bytes it promised")
                 self.handle.write(chunk)
                 self.handle.flush()  # what is on disk when the process dies can be gone on from
-                self.progress(self.file.name, got, total)
+                self.progress(file.name, got, total)
         except httpx.RemoteProtocolError:
             raise _TryAgain(f"broke off at {got} of {total or 'unknown'} bytes") from None
         if total is not None and got < total:
             raise _TryAgain(f"broke off at {got} of {total} bytes")
-
-    def _check_start(self, chunk: bytes) -> None:
-        if not chunk:
-            raise MirrorFailed("sends an empty file")
-        if _MARKUP.match(chunk) and not self.file.name.endswith((".html", ".htm", ".xml", ".svg")):
-            raise MirrorFailed("answers with a web page instead of the file")
-
-    def _check_total(self, total: int | None, response: httpx.Response) -> None:
-        file = self.file
-        if total is None:
-            chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
-            if file.bytes is None and not file.has_checksum and not chunked:
-                raise MirrorFailed(
-                    "does not say how long the file is, so a break could not be seen"
-                )
-        elif file.bytes is not None and total != file.bytes:
-            raise MirrorFailed(f"offers {total} bytes, the registry says {file.bytes}")
 
 
 def _number(text: str) -> int | None:
@@ -482,7 +465,7 @@ def fetch(
                         url, file, part, handle, client, patience or Patience(), progress
                     )
                     try:
-                        fetched.append(_from_mirror(download, target))
+                        fetched.append(download.finish(target))
                         break
                     except MirrorFailed as error:
                         reasons.append(f"{url} {error}")
@@ -498,25 +481,6 @@ class _Wrong(Exception):
     """A whole file that is not the right one."""
 
 
-def _from_mirror(download: _Download, target: Path) -> FetchedFile:
-    handle, part = download.handle, download.part
-    while True:
-        joined = download.run()
-        try:
-            made = _checked(part, download.file, target, source=download.url)
-            break
-        except _Wrong as error:
-            handle.truncate(0)
-            if not joined:
-                download.discard()
-                raise MirrorFailed(f"gave a file that {error}") from None
-            # The beginning may have been of another file: once more, from nothing.
-    os.fsync(handle.fileno())
-    part.replace(target)
-    download.discard()
-    return _recorded(made)
-
-
 def _accept(target: Path, file: PublishedFile) -> FetchedFile:
     """A file that is already in place, checked like any other."""
     try:
@@ -526,18 +490,13 @@ def _accept(target: Path, file: PublishedFile) -> FetchedFile:
 
 
 def _adopt(path: Path, target: Path, file: PublishedFile) -> FetchedFile:
-    """Copy a local file into place, after the same checks."""
-    try:
-        _checked(path, file, target, source="file")
-    except _Wrong as error:
-        raise BadFile(path, str(error), fix=f"give the published {file.name}") from None
+    """Copy a local file into place, checked as it was written."""
     with atomic_path(target) as temporary:
         shutil.copyfile(path, temporary)
-        # Checked again as it was written: the copy is what will be used.
         try:
             made = _checked(temporary, file, target, source="file")
         except _Wrong as error:
-            raise BadFile(path, f"changed while it was copied: it {error}") from None
+            raise BadFile(path, str(error), fix=f"give the published {file.name}") from None
     return _recorded(made)
 
 
@@ -582,14 +541,8 @@ def _digest(path: Path, kind: str) -> str:
 def _recorded(file: FetchedFile) -> FetchedFile:
     path = _record_path(file.path)
     if not path.exists():
-        record = _Record(
-            name=file.path.name,
-            bytes=file.bytes,
-            sha256=file.sha256,
-            trust=file.trust,
-            source=file.source,
-        )
-        write(path, record)
+        said = {name: value for name, value in asdict(file).items() if name != "path"}
+        write(path, _Record(name=file.path.name, **said))
     return file
 
 
@@ -598,14 +551,11 @@ def _record_path(target: Path) -> Path:
 
 
 def _check_room(part: Path, file: PublishedFile) -> None:
-    if file.bytes is None:
-        return
     part.parent.mkdir(parents=True, exist_ok=True)
-    have = part.stat().st_size if part.exists() else 0
+    needed = (file.bytes or 0) - (part.stat().st_size if part.exists() else 0)
     free = shutil.disk_usage(part.parent).free
-    if file.bytes - have > free:
-        needs = f"{file.name} needs {file.bytes - have:,} bytes"
+    if needed > free:
         raise UserError(
-            f"{needs} and {part.parent} has room for {free:,}",
+            f"{file.name} needs {needed:,} bytes and {part.parent} has room for {free:,}",
             fix="make room, or fetch into another folder",
         )

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from heldout.core.errors import MismatchError, NotFound, UserError
-from heldout.data.testset.card import Card
+from heldout.core.errors import MismatchError, UserError
+from heldout.data.testset.tables import first_outside
 from heldout.data.testset.testset import TestSet, make_testset
 
 
@@ -39,30 +39,22 @@ def subset(
     wanted = pa.array(sorted(set(image_ids)), pa.string())
     if len(wanted) == 0:
         raise UserError(f"no images to choose from {testset.name}", fix="name at least one image")
-    foreign = wanted.filter(pc.invert(pc.is_in(wanted, value_set=testset.image_ids)))
-    if len(foreign):
+    foreign = first_outside(wanted, testset.image_ids)
+    if foreign is not None:
         raise MismatchError(
-            f"{len(foreign)} of {len(wanted)} images are not in test set {testset.name}, such as "
-            f"{foreign[0].as_py()!r}",
+            f"image {foreign!r} is not in test set {testset.name}",
             fix="use the ids of that set",
-        )
-    kept = list(truths) if truths is not None else list(testset.truths)
-    missing = [truth for truth in kept if truth not in testset.truths]
-    if missing:
-        raise NotFound(
-            f"test set {testset.name} has no truth {missing[0]!r}",
-            fix=f"it has {', '.join(testset.truths) or 'none'}",
         )
 
     def chosen(table: Any) -> Any:
         return table.filter(pc.is_in(table["image_id"], value_set=wanted))
 
-    tables = {truth: chosen(testset.truths[truth]) for truth in kept}
+    kept = testset.truths if truths is None else truths
+    tables = {truth: chosen(testset.truth(truth)) for truth in kept}
     tables = {truth: table for truth, table in tables.items() if len(table)}
     parent = testset.card
-    card = Card(
+    card = parent.updated(
         name=name,
-        label_space=parent.label_space,
         aliases=tuple(aliases),
         recipe=dict(recipe),
         parents=(
@@ -74,15 +66,12 @@ def subset(
             *map(dict, parents),
         ),
         counts={"parent": len(testset), "images": len(wanted)},
-        columns=parent.columns,
         truths={truth: parent.truths.get(truth, {}) for truth in tables},
         citation=parent.citation if citation is None else citation,
         notes=tuple(notes),
         images_root=_images_root(testset),
-        images_namespace=parent.images_namespace,
-        factors=parent.factors,
-        clusters=parent.clusters,
-        units=parent.units,
+        documents={},
+        history=(),
     )
     return make_testset(
         card,

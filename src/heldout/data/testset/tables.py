@@ -88,23 +88,19 @@ def truth_table(
     """``truth/<name>.parquet`` from columns; without ``correct`` an image's class is its truth."""
     import pyarrow as pa
 
+    if correct is None and any(label is None for label in class_ids):
+        raise UserError("a truth without lists needs a class for every image")
     n = len(image_ids)
+    columns: dict[str, Sequence[Any]] = {
+        "image_id": image_ids,
+        "class_id": class_ids,
+        "correct": [(label,) for label in class_ids] if correct is None else correct,
+        "unclear": [()] * n if unclear is None else unclear,
+        "wrong": [()] * n if wrong is None else wrong,
+        "problematic": [False] * n if problematic is None else problematic,
+    }
     schema = truth_schema()
-    if correct is None:
-        if any(label is None for label in class_ids):
-            raise UserError("a truth without lists needs a class for every image")
-        flat = pa.array(class_ids, pa.string())
-        right = pa.ListArray.from_arrays(pa.array(range(n + 1), pa.int32()), flat)
-    else:
-        right = pa.array(correct, pa.list_(pa.string()))
-    empty = pa.ListArray.from_arrays(pa.array([0] * (n + 1), pa.int32()), pa.array([], pa.string()))
-    lists = [right] + [
-        empty if given is None else pa.array(given, pa.list_(pa.string()))
-        for given in (unclear, wrong)
-    ]
-    flags = pa.array([False] * n if problematic is None else problematic, pa.bool_())
-    ids = pa.array(image_ids, pa.string())
-    table = pa.table([ids, pa.array(class_ids, pa.string()), *lists, flags], schema=schema)
+    table = pa.table([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
     check_truth(table)
     return table
 
@@ -130,23 +126,23 @@ def check_ids(ids: Any, where: str) -> None:
     """Refuse empty, null or repeated image ids."""
     import pyarrow.compute as pc
 
-    if ids.null_count:
-        raise UserError(
-            f"{where} has {ids.null_count} rows without an image_id", fix="give every image an id"
-        )
-    if pc.any(pc.equal(ids, "")).as_py():
-        raise UserError(f"{where} has an empty image_id", fix="give every image an id")
-    distinct = pc.count_distinct(ids).as_py()
-    if distinct < len(ids):
+    if ids.null_count or pc.any(pc.equal(ids, "")).as_py():
+        raise UserError(f"{where} has a row without an image_id", fix="give every image an id")
+    repeated = len(ids) - pc.count_distinct(ids).as_py()
+    if repeated:
         counts = ids.value_counts()
-        most = max(
-            zip(counts.field("counts").to_pylist(), counts.field("values").to_pylist(), strict=True)
-        )
+        example = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
         raise UserError(
-            f"{where} has {len(ids) - distinct} repeated image ids, "
-            f"such as {most[1]!r} {most[0]} times",
-            fix="make ids unique",
+            f"{where} has {repeated} repeated image ids, such as {example!r}", fix="make ids unique"
         )
+
+
+def first_outside(values: Any, known: Any) -> Any:
+    """The first of some texts that is not among those known; None where all are."""
+    import pyarrow.compute as pc
+
+    foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
+    return foreign[0].as_py() if len(foreign) else None
 
 
 def check_truth(table: Any) -> None:

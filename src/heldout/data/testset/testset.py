@@ -40,6 +40,7 @@ from heldout.data.testset.tables import (
     check_ids,
     check_truth,
     column_names,
+    first_outside,
     image_schema,
     image_table,
     membership_schema,
@@ -175,9 +176,8 @@ def make_testset(
     known = images["image_id"].combine_chunks()
     tables = [(f"truth {name}", table) for name, table in truths.items()]
     for what, table in [*tables, ("the memberships table", memberships)]:
-        foreign = pc.invert(pc.is_in(table["image_id"], value_set=known))
-        if pc.any(foreign).as_py():
-            example = table["image_id"].filter(foreign)[0].as_py()
+        example = first_outside(table["image_id"], known)
+        if example is not None:
             raise UserError(
                 f"{what} of {card.name} names image {example!r}, which is not in the set",
                 fix="check that the file belongs to this set",
@@ -293,19 +293,16 @@ def make_pool(
 def check_classes(truth: Any, label_space: LabelSpace, where: str) -> None:
     """Refuse a truth that names a class which its label space does not have."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     known = pa.array(label_space.ids, pa.string())
     for column in ("class_id", "correct", "unclear", "wrong"):
         values = truth[column].combine_chunks()
         if pa.types.is_list(values.type):
             values = values.flatten()
-        values = values.drop_null()
-        foreign = values.filter(pc.invert(pc.is_in(values, value_set=known)))
-        if len(foreign):
+        foreign = first_outside(values.drop_null(), known)
+        if foreign is not None:
             raise LabelError(
-                f"{where} has class {foreign[0].as_py()!r}, which label space {label_space.name} "
-                f"does not have ({pc.count_distinct(foreign).as_py()} such classes)",
+                f"{where} has class {foreign!r}, which label space {label_space.name} does not have",
                 fix="name the right label space with --classes",
             )
 
@@ -320,7 +317,7 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
 
     card, pool = testset.card, testset.card.stage == "pool"
     there = (folder / card.file).exists()
-    if folder.exists() and not there and _holds_something(folder):
+    if not there and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExistsError(f"{folder} exists and is not a {card.kind}", fix="name another folder")
     if there and not replace:
         return _known(testset, folder)
@@ -347,25 +344,25 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
 
 def _known(testset: TestSet, folder: Path) -> TestSet:
     """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
-    known, card = Card.of(folder), testset.card
+    stored, card = load(folder), testset.card
+    known = stored.card
     added = known.tables.keys() - card.tables.keys()
-    if not (
-        card.tables.items() <= known.tables.items()
-        and all(name.startswith("truth/") for name in added)
+    other = ""
+    if not card.tables.items() <= known.tables.items() or not all(
+        name.startswith("truth/") for name in added
     ):
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
     elif card.stage == "pool" and _account(known) != _account(card):
         other = "the same images, but another account of them"
-    else:
-        stored = load(folder)
-        if stored.space == testset.space or (
-            stored.label_space.fingerprint == testset.label_space.fingerprint
-        ):
-            return stored
+    elif stored.space != testset.space and (
+        stored.label_space.fingerprint != testset.label_space.fingerprint
+    ):
         other = f"this {card.kind} with other classes, or with classes in another order"
-    raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+    if other:
+        raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
+    return stored
 
 
 def _account(pool: Card) -> str:
@@ -374,47 +371,48 @@ def _account(pool: Card) -> str:
     return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
 
 
-def _holds_something(path: Path) -> bool:
-    return not path.is_dir() or any(path.iterdir())
-
-
 def _card_for(testset: TestSet, folder: Path) -> Card:
     """The card as ``folder`` writes it: images that lie in another set's folder stay there."""
-    root = testset.card.images_root
-    if root is None or (testset.folder is None and not Path(root).is_absolute()):
+    root = testset.images_root
+    if root is None:
         return testset.card
-    start = testset.folder or Path()
-    if (start / root).resolve() == (folder / root).resolve() and not Path(root).is_absolute():
+    stated = Path(str(testset.card.images_root))
+    if root.resolve() == (folder / stated).resolve() and not stated.is_absolute():
         return testset.card
-    moved = os.path.relpath((start / root).resolve(), folder.resolve())
+    moved = os.path.relpath(root.resolve(), folder.resolve())
     return testset.card.updated(images_root=Path(moved).as_posix(), documents={})
 
 
 def load(folder: Path) -> TestSet:
     """Read a test set or a pool from its folder; hashes are as the card has them."""
     if not card_file(folder).is_file():
-        raise NotFound(f"no test set or pool at {folder}", fix=_where_it_went(folder))
+        fix = "heldout ls lists what there is; heldout import makes one"
+        for path in sorted(folder.parent.glob("*")):
+            if is_set_aside(path, folder):
+                fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
+        raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    members = folder / "memberships.parquet"
-    images = read_parquet(folder / "images.parquet", image_schema())
-    truths = {
-        name: read_parquet(folder / "truth" / f"{name}.parquet", truth_schema())
-        for name in card.truths
+    tables = {
+        name: read_parquet(folder / f"{name}.parquet", schema)
+        for name, schema in schemas_of(card).items()
     }
-    memberships = membership_schema().empty_table()
-    if members.exists() or card.stage == "pool":
-        memberships = read_parquet(members, membership_schema())
-    if card.stage == "pool":
-        tables = {"images": images, "memberships": memberships}
-        tables |= {f"truth/{name}": table for name, table in truths.items()}
-        for name, table in tables.items():
-            if len(table) != card.counts.get(name):
-                raise BadFile(
-                    folder / f"{name}.parquet",
-                    f"has {len(table):,} rows, {card.file} says {card.counts.get(name)}",
-                    fix="it was changed or cut off: collect the pool again",
-                )
-    return TestSet(card, images, truths, memberships, load_space(folder, card), folder)
+    return TestSet(
+        card,
+        tables["images"],
+        {name: tables[f"truth/{name}"] for name in card.truths},
+        tables.get("memberships", membership_schema().empty_table()),
+        load_space(folder, card),
+        folder,
+    )
+
+
+def schemas_of(card: Card) -> dict[str, Any]:
+    """The tables of a card's folder, by the names under which it has their hashes."""
+    found = {"images": image_schema()}
+    found |= {f"truth/{name}": truth_schema() for name in card.truths}
+    if card.stage == "pool" or "memberships" in card.tables:
+        found["memberships"] = membership_schema()
+    return found
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
@@ -423,15 +421,6 @@ def load_space(folder: Path, card: Card) -> LabelSpace | None:
     if own.exists():
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
-
-
-def _where_it_went(folder: Path) -> str:
-    """What to do about a missing set: a broken-off replacement may have left it beside."""
-    if folder.parent.is_dir():
-        for path in sorted(folder.parent.iterdir()):
-            if is_set_aside(path, folder):
-                return f"its replacement was broken off; rename {path.name} to {folder.name}"
-    return "heldout ls lists what there is; heldout import makes one"
 
 
 def read_parquet(path: Path, schema: Any) -> Any:

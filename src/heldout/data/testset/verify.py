@@ -18,19 +18,12 @@ from heldout.core.files import (
     sha256_file,
 )
 from heldout.core.records import Table
-from heldout.data.images import BadImage, check, check_id, probe, sha256_bytes
+from heldout.data.images import BadImage, check, check_id, sha256_bytes
 from heldout.data.testset.card import Card, card_file
-from heldout.data.testset.hashing import combine, hash_table, images_hash
-from heldout.data.testset.tables import (
-    check_ids,
-    check_truth,
-    image_schema,
-    membership_schema,
-    truth_schema,
-)
-from heldout.data.testset.testset import check_classes, load_space, read_parquet
+from heldout.data.testset.hashing import combine
+from heldout.data.testset.testset import load_space, make_testset, read_parquet, schemas_of
 
-_KNOWN = {"images.parquet", "memberships.parquet", "label_space.json", "truth", "images"}
+_KNOWN = {"label_space.json", "truth", "images"}
 _AGAIN = "import or fetch the test set again"
 _IMAGE_AGAIN = "fetch the image again"
 
@@ -39,7 +32,7 @@ _IMAGE_AGAIN = "fetch the image again"
 class Problem:
     """One thing that is not as the card says.
 
-    ``check``     card, label_space, table, rows, image, document, extra or leftover
+    ``check``     card, table, rows, image, document, extra or leftover
     ``severity``  error: content is lost or changed; warning: something is there that need not be
     ``file``      relative to the test set's folder
     """
@@ -95,23 +88,25 @@ class _Problems(list[Problem]):
             self.error(check, file, error.message, error.fix)
 
 
-def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verification:
+def verify(folder: Path, *, images: bool = True) -> Verification:
     """Compare the folder of a test set or a pool with its card.
 
-    Tables are read and hashed again. With ``images`` every image file is compared with its
-    SHA-256, width and height; with ``decode`` it is decoded whole, else only its header is read.
+    Tables are read and hashed again. With ``images`` every image file is decoded whole, and
+    compared with its SHA-256, width and height.
     """
     existing_folder(folder, "test set")
     found = _Problems()
-    card, tables, checked = None, {}, 0
+    card, tables, checked = None, dict[str, Any](), 0
     with found.refused("card", card_file(folder).name):
         card = Card.of(folder)
     if card is not None:
-        tables = _tables(folder, card, found)
-        if "images" in tables:
-            _rows(folder, card, tables, found)
-            if images and card.images_root is not None:
-                checked = _images(folder, card, tables["images"], found, decode=decode)
+        for name, schema in schemas_of(card).items():
+            with found.refused("table", f"{name}.parquet"):
+                tables[name] = read_parquet(folder / f"{name}.parquet", schema)
+        if not found:
+            _content(folder, card, tables, found)
+        if "images" in tables and images and card.images_root is not None:
+            checked = _images(folder, card, tables["images"], found)
         _files(folder, card, tables.get("images"), found)
     _leftovers(folder, found)
     return Verification(
@@ -123,68 +118,32 @@ def verify(folder: Path, *, images: bool = True, decode: bool = True) -> Verific
     )
 
 
-def _tables(folder: Path, card: Card, found: _Problems) -> dict[str, Any]:
-    """The tables that could be read, by the names under which the card has their hashes."""
-    pool = card.stage == "pool"
-    wanted = {"images": image_schema()}
-    wanted |= {f"truth/{name}": truth_schema() for name in card.truths}
-    if pool or "memberships" in card.tables:
-        wanted["memberships"] = membership_schema()
-    tables: dict[str, Any] = {}
-    for name, schema in wanted.items():
-        file = f"{name}.parquet"
-        with found.refused("table", file):
-            table = tables[name] = read_parquet(folder / file, schema)
-            if name in card.tables:
-                if hash_table(table) != card.tables[name]:
-                    reason = "its rows are not those that the card was written for"
-                    found.error("table", file, reason)
-            elif not pool or len(table):  # a pool has its memberships even where there are none
-                found.error("table", file, "the card has no hash of it")
-    for name in card.tables.keys() - wanted.keys():
-        found.error("card", card.file, f"has a hash of {name}, which it does not name")
+def _content(folder: Path, card: Card, tables: dict[str, Any], found: _Problems) -> None:
+    """Build the set again from its tables: the rules of rows, and hashes that are not the card's."""
+    made = card
+    with found.refused("rows", card.file):
+        space = load_space(folder, card)
+        truths = {name: tables[f"truth/{name}"] for name in card.truths}
+        members = tables.get("memberships")
+        made = make_testset(
+            card, images=tables["images"], truths=truths, label_space=space, memberships=members
+        ).card
+    for name in sorted(made.tables.keys() | card.tables.keys()):
+        if made.tables.get(name) != card.tables.get(name):
+            message = "its rows are not those that the card was written for"
+            found.error("table", f"{name}.parquet", message)
+    for field in ("images_hash", "label_space"):
+        if getattr(card, field) not in ("", getattr(made, field)):  # a pool may state neither
+            found.error("card", card.file, f"its {field} is not that of its tables")
     if combine(card.tables) != card.content_hash:
         found.error("card", card.file, "its content_hash does not follow from its tables")
-    if (
-        not pool
-        and "images" in tables
-        and images_hash(tables["images"], card.images_namespace) != card.images_hash
-    ):
-        found.error("card", card.file, "its images_hash is not that of its images")
     called = folder.resolve().name
     if called != card.name:
         message = f"the folder is called {called}, the card says {card.name}"
         found.warn("card", card.file, message, "rename the folder")
-    return tables
 
 
-def _rows(folder: Path, card: Card, tables: dict[str, Any], found: _Problems) -> None:
-    """Rows that break the rules of the tables: repeated ids, foreign images, unknown classes."""
-    import pyarrow.compute as pc
-
-    with found.refused("rows", "images.parquet"):
-        check_ids(tables["images"]["image_id"], "the images table")
-    space = None
-    with found.refused("label_space", "label_space.json"):
-        space = load_space(folder, card)
-    if space is not None and space.name != card.label_space:
-        message = f"is {space.name}, the card says {card.label_space}"
-        found.error("label_space", "label_space.json", message, "restore the file")
-    known = tables["images"]["image_id"].combine_chunks()
-    for name, table in tables.items():
-        file = f"{name}.parquet"
-        foreign = pc.sum(pc.invert(pc.is_in(table["image_id"], value_set=known))).as_py() or 0
-        if foreign:
-            message = f"{foreign} rows name images that are not in the set"
-            found.error("rows", file, message, "import the test set again")
-        if name.startswith("truth/"):
-            with found.refused("rows", file):
-                check_truth(table)
-                if space is not None:
-                    check_classes(table, space, name)
-
-
-def _images(folder: Path, card: Card, table: Any, found: _Problems, *, decode: bool) -> int:
+def _images(folder: Path, card: Card, table: Any, found: _Problems) -> int:
     """Look at every image that has a file; how many there are."""
     columns = [table[name].to_pylist() for name in ("path", "sha256", "width", "height")]
     rows = [row for row in zip(*columns, strict=True) if row[0] is not None]
@@ -203,7 +162,7 @@ def _images(folder: Path, card: Card, table: Any, found: _Problems, *, decode: b
             return f"cannot be read ({error.strerror})", "check the disk"
         if sha256 is not None and sha256_bytes(data) != sha256:
             return "its bytes are not those that were recorded", _IMAGE_AGAIN
-        result = check(data) if decode else probe(data)
+        result = check(data)
         if isinstance(result, BadImage):
             # Known bytes without a size: it was not an image when the pool was made.
             known = card.stage == "pool" and sha256 is not None and width is None
@@ -241,7 +200,7 @@ def _files(folder: Path, card: Card, images: Any, found: _Problems) -> None:
             found.error("document", name, "is missing", "build the set again")
         elif sha256_file(path) != digest:
             found.error("document", name, "is not what the card says", "build the set again")
-    known = _KNOWN | {card.file, *(f"truth/{name}.parquet" for name in card.truths)}
+    known = _KNOWN | {card.file, *(f"{name}.parquet" for name in schemas_of(card))}
     known |= {name.partition("/")[0] for name in card.documents}
     if card.images_root == "." and images is not None:
         known |= {path.partition("/")[0] for path in images["path"].to_pylist() if path is not None}
@@ -253,13 +212,6 @@ def _files(folder: Path, card: Card, images: Any, found: _Problems) -> None:
             found.warn("extra", relative, "a truth that the card does not name")
         else:
             found.warn("extra", relative, f"not part of a {card.kind}")
-    if (
-        card.stage == "testset"
-        and "memberships" not in card.tables
-        and (folder / "memberships.parquet").exists()
-    ):
-        message = "memberships that the card does not know"
-        found.error("extra", "memberships.parquet", message, "remove it")
 
 
 def _leftovers(folder: Path, found: _Problems) -> None:

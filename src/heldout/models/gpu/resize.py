@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from heldout.data.images.preprocessing import SUPPORT, Geometry
+from heldout.data.images.preprocessing import SUPPORT, Geometry, crop_starts, resized
 from heldout.data.images.resize_weights import (
     Axes,
     axis_taps,
-    crop_starts,
     pillow_version,
     plan_axes,
-    resized,
     rows_first,
 )
 

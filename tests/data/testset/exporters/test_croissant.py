@@ -7,7 +7,6 @@ from typing import Any
 
 import mlcroissant
 import pytest
-from PIL import Image
 
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import TestSet
@@ -57,12 +56,11 @@ def test_no_recommended_field_is_missing_that_we_can_know(tmp_path: Path, pets: 
 
 def test_files_have_their_hashes(tmp_path: Path, photos: TestSet) -> None:
     out = tmp_path / "out"
-    export(photos, out, copy_images=True, form="croissant")
+    export(photos, out, form="croissant")
     for item in described(out)["distribution"]:
-        if item["@type"] == "cr:FileObject":
-            data = (out / item["contentUrl"]).read_bytes()
-            assert hashlib.sha256(data).hexdigest() == item["sha256"]
-            assert item["contentSize"] == f"{len(data)} B"
+        data = (out / item["contentUrl"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == item["sha256"]
+        assert item["contentSize"] == f"{len(data)} B"
 
 
 def test_label_space_is_an_enumeration_that_images_refer_to(tmp_path: Path, pets: TestSet) -> None:
@@ -84,41 +82,6 @@ def test_label_space_is_an_enumeration_that_images_refer_to(tmp_path: Path, pets
         "level": "sc:Integer",
         "context": "sc:Text",
     }
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves the files open that it reads
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_images_can_be_read_by_mlcroissant(
-    tmp_path: Path, photos: TestSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from etils import epath
-    from mlcroissant._src.operation_graph.operations import extract
-
-    monkeypatch.setattr(extract, "EXTRACT_PATH", epath.Path(tmp_path / "cache"))
-    out = tmp_path / "out"
-    result = export(photos, out, copy_images=True, form="croissant")
-    assert (result.rows, result.copied) == (8, 8)
-    records = {r["images/image_id"].decode(): r for r in validated(out).records("images")}
-    assert records.keys() == set(photos.image_ids.to_pylist())
-    for image, path, label in zip(
-        photos.image_ids.to_pylist(),
-        photos.images["path"].to_pylist(),
-        photos.truth()["class_id"].to_pylist(),
-        strict=True,
-    ):
-        record = records[image]
-        assert record["images/class_id"].decode() == label
-        with Image.open(photos.images_folder() / path) as wanted:
-            assert record["images/image"].convert("RGB").tobytes() == wanted.tobytes()
-
-
-def test_missing_images_are_left_out(tmp_path: Path, photos: TestSet) -> None:
-    (photos.images_folder() / "cat" / "0.jpg").unlink()
-    result = export(photos, tmp_path / "out", copy_images=True, form="croissant")
-    assert (result.rows, result.copied) == (7, 7)
-    assert [failure.image_id for failure in result.failures] == ["p0"]
-    validated(tmp_path / "out")
 
 
 @pytest.mark.shared

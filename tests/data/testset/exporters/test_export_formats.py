@@ -27,7 +27,7 @@ def test_unknown_format(tmp_path: Path, photos: TestSet) -> None:
         export(photos, tmp_path / "out", form="zip")
 
 
-COPYING = ("folders", "index-folders", "huggingface", "webdataset", "croissant")
+COPYING = ("folders", "index-folders", "huggingface", "webdataset")
 
 
 @pytest.mark.parametrize("form", COPYING)

@@ -24,9 +24,9 @@ from heldout.data.testset.exporters.images import (
     Row,
     export_rows,
     image_suffix,
-    safe_name,
     unique_names,
 )
+from heldout.data.testset.exporters.owned_folder import safe_name
 
 # export rows
 

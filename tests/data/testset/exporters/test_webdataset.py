@@ -9,8 +9,8 @@ import pytest
 
 from heldout.data.images import MemorySource
 from heldout.data.testset import TestSet
+from heldout.data.testset.exporters import webdataset
 from heldout.data.testset.exporters.formats import export
-from heldout.data.testset.exporters.webdataset import Shards
 
 
 def read_like_clip_benchmark(folder: Path, split: str = "test") -> list[tuple[bytes, int]]:
@@ -58,16 +58,16 @@ def test_images_and_labels(tmp_path: Path, photos: TestSet) -> None:
         assert "s0000003.png" in tar.getnames()
 
 
-@pytest.mark.parametrize(
-    ("limits", "shards"), [({"max_count": 3}, 3), ({"max_bytes": 1}, 8), ({}, 1)]
-)
-def test_shards_by_count_and_size(tmp_path: Path, limits: dict[str, int], shards: int) -> None:
-    made = Shards(tmp_path / "test", **limits)
-    placed = [made.add(f"s{n}", ".jpg", b"image" * n, n) for n in range(8)]
-    made.close()
-    (tmp_path / "test" / "nshards.txt").write_text(f"{made.count}\n")
-    assert made.count == shards and placed == sorted(placed) and placed[-1] == shards - 1
-    assert read_like_clip_benchmark(tmp_path) == [(b"image" * n, n) for n in range(8)]
+def test_shards_are_full_but_for_the_last(
+    tmp_path: Path, photos: TestSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export(photos, tmp_path / "one", form="webdataset")
+    monkeypatch.setattr(webdataset, "PER_SHARD", 3)
+    export(photos, tmp_path / "three", form="webdataset")
+    assert (tmp_path / "three/test/nshards.txt").read_text() == "3\n"
+    assert read_like_clip_benchmark(tmp_path / "three") == read_like_clip_benchmark(
+        tmp_path / "one"
+    )
 
 
 def test_members_say_nothing_of_this_machine(tmp_path: Path, photos: TestSet) -> None:

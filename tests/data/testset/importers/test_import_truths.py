@@ -416,7 +416,7 @@ def test_subset_keeps_rows_and_refuses_strangers(tmp_path: Path) -> None:
     assert again.card.content_hash == made.card.content_hash
     lone = subset(parent, [val(4)], name="one", recipe=recipe)
     assert list(lone.truths) == ["original"]  # the multi-label truth has none of its images
-    with pytest.raises(MismatchError, match="1 of 2 images are not in"):
+    with pytest.raises(MismatchError, match="is not in test set"):
         subset(parent, [val(1), "zebra"], name="x", recipe=recipe)
     with pytest.raises(UserError, match="no images"):
         subset(parent, [], name="x", recipe=recipe)

@@ -14,16 +14,8 @@ from heldout.data.images.preprocessing import (
     INTERPOLATIONS,
     Geometry,
     apply_geometry,
-    crop_offset,
-    resized_size,
 )
-from heldout.data.images.resize_weights import (
-    axis_taps,
-    crop_starts,
-    pillow_version,
-    resized,
-    rows_first,
-)
+from heldout.data.images.resize_weights import axis_taps, pillow_version, rows_first
 from heldout.models.gpu.resize import Layout, lay_out
 
 sides = st.integers(17, 180)
@@ -88,19 +80,6 @@ def test_usual_sizes_with_every_filter(size: tuple[int, int], interpolation: str
     expected = apply_geometry(Image.fromarray(image), geometry)
     assert np.abs(found.astype(int) - expected).max() <= (interpolation in ("hamming", "lanczos"))
     assert (found != expected).mean() < 1e-4
-
-
-@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 5000)), min_size=1), geometries)
-def test_sizes_and_offsets_are_those_of_the_exact_path(
-    shapes: list[tuple[int, int]], geometry: Geometry
-) -> None:
-    heights, widths = np.array(shapes).T
-    after = resized(heights, widths, geometry)
-    starts = crop_starts(after[1], geometry.crop_width)
-    for i, (height, width) in enumerate(shapes):
-        expected = resized_size(width, height, geometry)
-        assert (after[1][i], after[0][i]) == expected
-        assert starts[i] == crop_offset(expected[0], geometry.crop_width)
 
 
 def test_the_order_of_passes_by_version() -> None:

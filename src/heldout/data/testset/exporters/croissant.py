@@ -6,118 +6,59 @@ set over one Parquet table, whose field ``class_id`` refers to it. Files are nam
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.files import sha256_file, write_text
 from heldout.data.testset.catalogue import bibtex
-from heldout.data.testset.exporters.images import FileNames, ImageExport, image_suffix
+from heldout.data.testset.exporters.images import ImageExport
 from heldout.data.testset.exporters.tables import joined_table
 from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_TERMS = (
+    "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject",
+    "fileSet", "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField",
+    "path", "recordSet", "references", "regex", "repeated", "replace", "samplingRate", "separator",
+    "source", "subField", "transform",
+)  # fmt: skip
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
+    "sc": "https://schema.org/",
     "cr": "http://mlcommons.org/croissant/",
     "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileProperty": "cr:fileProperty",
-    "fileObject": "cr:fileObject",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
+    **{term: f"cr:{term}" for term in _TERMS},
 }
+"""The context of Croissant 1.0; a reader warns of any other."""
 
 
 def write_croissant(run: ImageExport, folder: Path) -> int:
-    """Write ``croissant.json`` and the Parquet table that it describes.
-
-    Copies of images go into one tar file, and the record set then has a field ``image`` whose
-    content a loader can read.
-    """
+    """Write ``croissant.json`` and the Parquet table that it describes, images without a class too."""
     import pyarrow.parquet as pq
 
-    table = joined_table(run.testset, run.truth)
-    files = {"table": folder / "images.parquet"}
-    if run.copy:
-        files["archive"] = folder / f"images-{run.testset.card.images_hash[:12]}.tar"
-        names = _write_archive(run, files["archive"])
-        run.kept = [row for row in run.rows if row.image_id in names]
-        table = _with_file_names(table, names)
-    else:
-        run.failures.clear()  # the table has images without a class too
-        run.kept = run.rows
-    pq.write_table(table, files["table"])
-    value = describe(run.testset, table, files)
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    table, path = joined_table(run.testset, run.truth), folder / "images.parquet"
+    run.failures.clear()
+    run.kept = run.rows
+    pq.write_table(table, path)
+    text = json.dumps(describe(run.testset, table, path), indent=2, ensure_ascii=False) + "\n"
     write_text(folder / "croissant.json", text)
     return len(table)
 
 
-def _write_archive(run: ImageExport, path: Path) -> dict[str, str]:
-    """Write every image once into a tar file; image -> its file name there."""
-    taken = FileNames()
-    names: dict[str, str] = {}
-    first = {row.image_id: row for row in reversed(run.rows)}  # an image's first class names it
-    once = [row for row in run.rows if first[row.image_id] is row]
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
-        for row, data in run.read(once):
-            names[row.image_id] = taken.take("", row, image_suffix(data))
-            info = tarfile.TarInfo(f"images/{names[row.image_id]}")
-            info.size = len(data)
-            info.mode = 0o644
-            tar.addfile(info, io.BytesIO(data))
-    return names
-
-
-def _with_file_names(table: pa.Table, names: dict[str, str]) -> pa.Table:
-    """The rows whose image was copied, with the name of its file."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    known = pa.array(list(names), pa.string())
-    table = table.filter(pc.is_in(table["image_id"], value_set=known))
-    files = [names[image] for image in table["image_id"].to_pylist()]
-    return table.append_column("file_name", pa.array(files, pa.string()))
-
-
-def describe(testset: TestSet, table: pa.Table, files: dict[str, Path]) -> dict[str, Any]:
-    """The JSON-LD of a test set whose joined table (and archive of images) are ``files``."""
+def describe(testset: TestSet, table: pa.Table, path: Path) -> dict[str, Any]:
+    """The JSON-LD of a test set whose joined table is the file ``path``."""
     card = testset.card
     licences = [name for name in card.licences if name != "unknown"]
-    value: dict[str, Any] = {
+    return {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
         "name": testset.name,
@@ -130,35 +71,18 @@ def describe(testset: TestSet, table: pa.Table, files: dict[str, Path]) -> dict[
         "citeAs": bibtex(card),
         "license": licences or ["unknown"],
         "version": "1.0.0",
-    }
-    value["distribution"] = [
-        _file_object("table", files["table"], "application/x-parquet"),
-    ]
-    if "archive" in files:
-        value["distribution"] += [
-            _file_object("archive", files["archive"], "application/x-tar"),
+        "distribution": [
             {
-                "@type": "cr:FileSet",
-                "@id": "image-files",
-                "name": "image-files",
-                "containedIn": {"@id": "archive"},
-                "encodingFormat": "image/*",
-                "includes": "images/*",
-            },
-        ]
-    value["recordSet"] = [_classes(testset), _images(table, with_files="archive" in files)]
-    return value
-
-
-def _file_object(name: str, path: Path, form: str) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": name,
-        "name": path.name,
-        "contentUrl": path.name,
-        "contentSize": f"{path.stat().st_size} B",
-        "encodingFormat": form,
-        "sha256": sha256_file(path),
+                "@type": "cr:FileObject",
+                "@id": "table",
+                "name": path.name,
+                "contentUrl": path.name,
+                "contentSize": f"{path.stat().st_size} B",
+                "encodingFormat": "application/x-parquet",
+                "sha256": sha256_file(path),
+            }
+        ],
+        "recordSet": [_classes(testset), _images(table)],
     }
 
 
@@ -187,30 +111,12 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     return {"@type": "cr:Field", "@id": name, "name": name.split("/", 1)[1], "dataType": kind}
 
 
-def _file_property(name: str) -> dict[str, Any]:
-    return {"fileSet": {"@id": "image-files"}, "extract": {"fileProperty": name}}
-
-
-def _images(table: pa.Table, *, with_files: bool) -> dict[str, Any]:
+def _images(table: pa.Table) -> dict[str, Any]:
     """The images as a record set over the columns of the table."""
     import pyarrow as pa
 
     fields: list[dict[str, Any]] = []
-    if with_files:
-        # Files on the left of the join, and first: mlcroissant makes one join only, and reads the
-        # content of a joined record from the left side's file.
-        file_name = _field("images/file_name", "sc:Text")
-        file_name["source"] = _file_property("filename")
-        file_name["references"] = {
-            "fileObject": {"@id": "table"},
-            "extract": {"column": "file_name"},
-        }
-        image = _field("images/image", "sc:ImageObject")
-        image["source"] = _file_property("content")
-        fields += [file_name, image]
     for column in table.schema:
-        if with_files and column.name == "file_name":
-            continue
         repeated = pa.types.is_list(column.type)
         kind = column.type.value_type if repeated else column.type
         field = _field(f"images/{column.name}", _data_type(kind))

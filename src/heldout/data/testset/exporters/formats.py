@@ -1,11 +1,11 @@
-"""All export formats behind one call; folders by class, and attributions alone."""
+"""All export formats behind one call; folders by class."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
@@ -18,8 +18,8 @@ from heldout.data.testset.exporters.images import (
     ImageExport,
     Images,
     image_suffix,
-    safe_name,
 )
+from heldout.data.testset.exporters.owned_folder import safe_name
 from heldout.data.testset.exporters.tables import export_tabular
 from heldout.data.testset.exporters.webdataset import write_webdataset
 from heldout.data.testset.testset import TestSet
@@ -56,55 +56,15 @@ def write_folders(run: ImageExport, folder: Path, *, by: Literal["class_id", "in
     return len(manifest)
 
 
-def write_no_images(run: ImageExport, folder: Path) -> int:
-    """Write nothing: ``ATTRIBUTIONS.md`` and ``attributions.csv`` come with every export."""
-    run.kept = run.rows
-    return len(run.rows)
-
-
-class Format(NamedTuple):
-    """A way to export images.
-
-    ``name``     in the record of the export
-    ``write``    fills a folder, and gives the number of rows
-    ``options``  as the record has them; ``copy_images`` is what was asked for
-    ``copies``   whether images are copied unless asked otherwise
-    """
-
-    name: str
-    write: Callable[[ImageExport, Path], int]
-    options: Mapping[str, Any]
-    copies: bool = True
-
-
-_BY_CLASS = {"by": "class_id", "copy_images": True}
-_BY_INDEX = {"by": "index", "copy_images": True}
-_HUGGING_FACE = {"metadata": "jsonl", "split": "test", "copy_images": True}
-_WEBDATASET = {
-    "split": "test",
-    "templates": ["a photo of a {c}."],
-    "class_names": [],
-    "max_count": 10_000,
-    "max_bytes": 1_000_000_000,
+_IMAGES: Mapping[str, tuple[Callable[[ImageExport, Path], int], tuple[bool, ...]]] = {
+    "folders": (partial(write_folders, by="class_id"), (True, False)),
+    "index-folders": (partial(write_folders, by="index"), (True, False)),
+    "huggingface": (write_huggingface, (True, False)),
+    "webdataset": (write_webdataset, (True,)),
+    "croissant": (write_croissant, (False,)),
 }
-_CROISSANT = {"copy_images": False, "url": None, "version": "1.0.0", "date_published": None}
-_IMAGES = {
-    "folders": Format("wnid-folders", partial(write_folders, by="class_id"), _BY_CLASS),
-    "index-folders": Format("wnid-folders", partial(write_folders, by="index"), _BY_INDEX),
-    "huggingface": Format("huggingface", write_huggingface, _HUGGING_FACE),
-    "webdataset": Format("webdataset", write_webdataset, _WEBDATASET),
-    "croissant": Format("croissant", write_croissant, _CROISSANT, copies=False),
-    "attributions": Format("attributions", write_no_images, {}, copies=False),
-}
-FORMATS = (
-    "folders",
-    "index-folders",
-    "huggingface",
-    "webdataset",
-    "croissant",
-    "table",
-    "attributions",
-)
+"""What writes each format, and whether images are copied: as it is by default, and if asked."""
+FORMATS = (*_IMAGES, "table")
 
 
 def export(
@@ -123,10 +83,7 @@ def export(
         return export_tabular(testset, to, truth=truth, replace=replace)
     if form not in _IMAGES:
         raise UserError(f"no format {form!r}", fix=f"use one of {', '.join(FORMATS)}")
-    chosen = _IMAGES[form]
-    options = dict(chosen.options)
-    copy = chosen.copies
-    if "copy_images" in options and copy_images is not None:
-        copy = options["copy_images"] = copy_images
+    write, choices = _IMAGES[form]
+    copy = choices[0] if copy_images not in choices else bool(copy_images)
     run = ImageExport(testset, truth, copy=copy, images=images, allow_licence=allow_licence)
-    return run.write(to, chosen.write, form=chosen.name, options=options, replace=replace)
+    return run.write(to, write, form=form, replace=replace)

@@ -95,18 +95,11 @@ def _quoted(text: str) -> str:
 
 
 def _readme(testset: TestSet, rows: Sequence[Row], types: dict[str, str]) -> str:
-    n = len(rows)
-    size = next(
-        (name for limit, name in ((1000, "n<1K"), (10_000, "1K<n<10K")) if n < limit),
-        "10K<n<100K" if n < 100_000 else "100K<n<1M" if n < 1_000_000 else "n>1M",
-    )
     yaml = [
         "---",
         f"pretty_name: {_quoted(testset.name)}",
         "task_categories:",
         "- image-classification",
-        "size_categories:",
-        f"- {size}",
         "license: other",
         "configs:",
         "- config_name: default",
@@ -133,12 +126,12 @@ def _readme(testset: TestSet, rows: Sequence[Row], types: dict[str, str]) -> str
         "",
         f"# {testset.name}",
         "",
-        f"{n} images of {len({row.index for row in rows})} classes, labelled in "
+        f"{len(rows)} images of {len({row.index for row in rows})} classes, labelled in "
         f"label space {testset.label_space.name}. `label` is the class's index and "
         "`class_id` its id, both written down for each file.",
         "",
         f"- Content hash: `{testset.card.content_hash}`",
-        f"- Licences: {licences or 'unknown'}; see ATTRIBUTIONS.md",
+        f"- Licences: {licences or 'unknown'}; see attributions.csv",
     ]
     if testset.card.citation:
         body.append(f"- Citation: {testset.card.citation}")

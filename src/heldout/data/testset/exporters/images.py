@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
-from urllib.parse import quote
 
-import msgspec
-
-from heldout.core.errors import ExistsError, NotFound, UserError
-from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.errors import NotFound, UserError
 from heldout.core.records import Table
-from heldout.core.schema import Document, read, write
-from heldout.data.images import FolderSource, ImageSource, read_image, sha256_bytes
-from heldout.data.images.sources import EXTENSIONS, is_image_name
+from heldout.data.images import (
+    BadImage,
+    FolderSource,
+    ImageSource,
+    probe,
+    read_image,
+    sha256_bytes,
+)
+from heldout.data.images.sources import is_image_name
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.exporters.licences import check_licences, write_attributions
+from heldout.data.testset.exporters.owned_folder import Failure, safe_name, write_owned
 from heldout.data.testset.testset import TestSet
 
 RECORD = "export.json"
-_LONGEST = 120
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """An image that an export had to leave out, and why."""
-
-    image_id: str
-    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,36 +63,6 @@ class Export:
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     unchanged: bool = False
-
-
-class ExportRecord(Document, frozen=True, kw_only=True):
-    """``export.json``: the test set, the options and the SHA-256 of every file of an export."""
-
-    schema_version: int = 1
-    format: str
-    testset: str
-    content_hash: str
-    truth: str
-    options: dict[str, Any]
-    rows: int = 0
-    copied: int = 0
-    failures: tuple[Failure, ...] = ()
-    notes: tuple[str, ...] = ()
-    files: dict[str, str] = msgspec.field(default_factory=dict)
-
-    def same_request(self, other: ExportRecord) -> bool:
-        """Whether both are the same export of the same content with the same options."""
-        names = ("format", "testset", "content_hash", "truth", "options")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
-
-    def result(self, folder: Path, *, unchanged: bool = False) -> Export:
-        """What the caller of the export gets."""
-        fields = {
-            name: getattr(self, name)
-            for name in self.__struct_fields__
-            if name not in ("schema_version", "options", "files")
-        }
-        return Export(**fields, folder=str(folder), files=len(self.files), unchanged=unchanged)
 
 
 @dataclass(frozen=True)
@@ -151,61 +116,21 @@ class FileNames:
     def take(self, folder: str, row: Row, suffix: str = "") -> str:
         """A file name for ``row`` in ``folder``; ``suffix`` ends a name that no image has."""
         given = PurePosixPath((row.path or row.image_id).replace("\\", "/")).name
-        stem, ending = _split(given if is_image_name(given) else f"{given}{suffix}")
-        name = f"{safe_name(stem)}{ending}"
-        if not self._add(folder, name):
+        if is_image_name(given):
+            suffix = PurePosixPath(given).suffix
+            given = given.removesuffix(suffix)
+        name = f"{safe_name(given)}{suffix}"
+        if (folder.casefold(), name.casefold()) in self._taken:
             digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
-            length = 8
-            while not self._add(folder, name):
-                name = f"{safe_name(stem)}-{digest[:length]}{ending}"
-                length += 8
+            name = f"{safe_name(given)}-{digest[:16]}{suffix}"
+        self._taken.add((folder.casefold(), name.casefold()))
         return name
 
-    def _add(self, folder: str, name: str) -> bool:
-        key = (folder.casefold(), name.casefold())
-        if key in self._taken:
-            return False
-        self._taken.add(key)
-        return True
 
-
-def _split(name: str) -> tuple[str, str]:
-    ending = PurePosixPath(name).suffix
-    return (name[: -len(ending)], ending) if ending.lower() in EXTENSIONS else (name, "")
-
-
-def safe_name(text: str) -> str:
-    """A text as one file or folder name: what could lead elsewhere or is special is escaped.
-
-    >>> safe_name("n01440764"), safe_name("../x"), safe_name("a/b")
-    ('n01440764', '%2E.%2Fx', 'a%2Fb')
-    """
-    name = "".join(
-        c if c.isalnum() or c in "-_. ()+,=@~" else quote(c, safe="") for c in text
-    ).replace("/", "%2F")
-    if name.startswith(".") or not name:
-        name = f"%2E{name[1:]}"
-    if name.endswith((".", " ")):
-        name = name[:-1] + quote(name[-1], safe="").replace(".", "%2E")
-    if len(name.encode()) > _LONGEST:
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        name = name.encode()[: _LONGEST - 17].decode(errors="ignore") + f"-{digest}"
-    return name
-
-
-_MAGIC = (
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"\x89PNG\r\n\x1a\n", ".png"),
-    (b"GIF8", ".gif"),
-    (b"BM", ".bmp"),
-    (b"II*\x00", ".tiff"),
-    (b"MM\x00*", ".tiff"),
-    (b"\x00\x00\x00\x0cjP  \r\n\x87\n", ".jp2"),
-)
+_SUFFIXES = {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}
 
 Images = Path | ImageSource
-"""A folder, in which an image is at its ``path`` (or at its id, where the set has no path); or a
-source, which knows it by its id (or by its path)."""
+"""A folder or a source, in which an image is at its ``path`` or else under its id."""
 
 
 class ImageExport:
@@ -240,9 +165,7 @@ class ImageExport:
             licences = (row.licence for row in self.rows)
             self.notes += check_licences(licences, allow=allow_licence, what=testset.name)
 
-    def read(
-        self, rows: Iterable[Row] | None = None, *, problem: Callable[[bytes], str] = lambda _: ""
-    ) -> Iterator[tuple[Row, bytes]]:
+    def read(self, problem: Callable[[bytes], str] = lambda _: "") -> Iterator[tuple[Row, bytes]]:
         """Each row with its image's bytes, or with no bytes where images are not copied.
 
         Images that cannot be read, or for whose bytes ``problem`` gives a reason, are failures. So
@@ -250,17 +173,14 @@ class ImageExport:
         image.
         """
         source: ImageSource | None = None
-        by_id = False
         if self.copy:
             place = self._images or self.testset.source or self.testset.images_folder()
-            by_id = not isinstance(place, Path)
             source = FolderSource(place) if isinstance(place, Path) else place
-        for row in self.rows if rows is None else rows:
+        for row in self.rows:
             data = b""
             if source is not None:
-                names = [row.image_id] * by_id + [row.path or row.image_id]
                 try:
-                    data = _image_bytes(source, names, row.sha256)
+                    data = _image_bytes(source, row)
                     reason = problem(data)
                 except (OSError, UserError) as error:
                     text = error.message if isinstance(error, NotFound) else str(error)
@@ -278,7 +198,6 @@ class ImageExport:
         build: Callable[[ImageExport, Path], int],
         *,
         form: str,
-        options: Mapping[str, Any],
         replace: bool,
     ) -> Export:
         """Let ``build`` fill a temporary folder, then rename it to ``folder``.
@@ -287,94 +206,59 @@ class ImageExport:
         export again changes nothing. Anything else in ``folder`` is refused; with ``replace``
         another export is replaced, and something that is not an export never.
         """
-        record = ExportRecord(
-            format=form,
-            testset=self.testset.name,
-            content_hash=self.testset.content_hash,
-            truth=self.truth,
-            options=dict(options),
-        )
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            known = _recorded(folder)
-            if not replace:
-                if not known.same_request(record):
-                    raise ExistsError(
-                        f"{folder} holds another export ({known.format} of {known.testset})",
-                        fix="name another folder, or use --replace",
-                    )
-                there = _digests(folder)
-                changed = sorted(dict(known.files.items() ^ there.items()))
-                if changed:
-                    raise ExistsError(
-                        f"{folder} holds this export, but {changed[0]} is not as it was written",
-                        fix="use --replace to write it again",
-                    )
-                if not known.failures:
-                    return known.result(folder, unchanged=True)
-                replace = True  # incomplete: try again for the images that failed
-        with atomic_folder(folder, replace=replace) as temporary:
+        about = {
+            "format": form,
+            "testset": self.testset.name,
+            "content_hash": self.testset.content_hash,
+            "truth": self.truth,
+            "options": {"copy_images": self.copy},
+        }
+
+        def fill(temporary: Path) -> dict[str, Any]:
             rows = build(self, temporary)
+            failures = list(dict.fromkeys(self.failures))  # an image of two classes fails once
             if rows == 0:
-                first = next(iter(self.failures), None)
+                first = next(iter(failures), None)
                 reason = f", such as {first.image_id}: {first.reason}" if first else ""
                 raise UserError(
                     f"no image of {self.testset.name} could be exported{reason}",
                     fix="name the folder of its images with --images",
                 )
-            write_attributions(self.testset, self.kept, temporary)
-            record = msgspec.structs.replace(
-                record,
-                rows=rows,
-                copied=self._copied,
-                failures=tuple(dict.fromkeys(self.failures)),  # an image of two classes fails once
-                notes=tuple(self.notes),
-                files=_digests(temporary),
-            )
-            write(temporary / RECORD, record)
-        return record.result(folder)
+            write_attributions(self.kept, temporary / "attributions.csv")
+            told = {"rows": rows, "copied": self._copied, "failures": list(map(asdict, failures))}
+            return {**told, "notes": self.notes}
+
+        made, new = write_owned(folder, RECORD, about, fill, kind="export", replace=replace)
+        said = {name: made[name] for name in ("format", "testset", "content_hash", "truth")}
+        return Export(
+            **said,
+            rows=made["rows"],
+            copied=made["copied"],
+            failures=tuple(Failure(**failure) for failure in made["failures"]),
+            notes=tuple(made["notes"]),
+            folder=str(folder),
+            files=len(made["files"]),
+            unchanged=not new,
+        )
 
 
-def _image_bytes(source: ImageSource, names: Sequence[str], sha256: str | None) -> bytes:
-    """The bytes of an image under the first name that is there, if they are those recorded."""
-    missing = []
-    for name in dict.fromkeys(names):
-        try:
-            data = read_image(source, name)
-        except NotFound as error:
-            missing.append(error)
-            continue
-        if sha256 is not None and sha256_bytes(data) != sha256:
-            raise UserError("its bytes are not those that were recorded")
-        return data
-    raise missing[0]
-
-
-def _recorded(folder: Path) -> ExportRecord:
-    """The record of the export in ``folder``."""
+def _image_bytes(source: ImageSource, row: Row) -> bytes:
+    """The bytes of an image at its path, else under its id, if they are those recorded."""
     try:
-        return read(folder / RECORD, ExportRecord)
-    except UserError:
-        raise ExistsError(
-            f"{folder} exists and is not an export", fix="name another folder"
-        ) from None
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, but for the record."""
-    return {
-        path.relative_to(folder).as_posix(): sha256_file(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path != folder / RECORD
-    }
+        data = read_image(source, row.path or row.image_id)
+    except NotFound:
+        data = read_image(source, row.image_id)
+    if row.sha256 is not None and sha256_bytes(data) != row.sha256:
+        raise UserError("its bytes are not those that were recorded")
+    return data
 
 
 def image_suffix(data: bytes) -> str:
-    """The file ending that fits an image's first bytes, or an empty text."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return ".webp"
-    if data[4:12] in (b"ftypavif", b"ftypavis"):
-        return ".avif"
-    return next((suffix for magic, suffix in _MAGIC if data.startswith(magic)), "")
+    """The file ending that fits an image by its header, or an empty text."""
+    info = probe(data)
+    if isinstance(info, BadImage):
+        return ""
+    return _SUFFIXES.get(info.format, f".{info.format.lower()}")
 
 
 def unique_names(space: LabelSpace) -> tuple[str, ...]:
@@ -384,9 +268,7 @@ def unique_names(space: LabelSpace) -> tuple[str, ...]:
     whichever first makes it unique: ``crane (wading bird)``.
     """
     usual = [_one_line(item.name) for item in space]
-    counts: dict[str, int] = {}
-    for name in usual:
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(usual)
     taken = {name for name in usual if counts[name] == 1}
     names = []
     for item, name in zip(space, usual, strict=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from heldout.core.errors import UserError
 from heldout.core.files import csv_text, write_text
-from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
     from heldout.data.testset.exporters.images import Row
@@ -161,38 +160,13 @@ def check_licences(licences: Iterable[str | None], *, allow: bool, what: str) ->
 FIELDS = ("image_id", "attribution", "source", "uri", "licence", "may_copy", "note")
 
 
-def write_attributions(testset: TestSet, rows: Sequence[Row], folder: Path) -> None:
-    """Write the two files of attributions for the images of ``rows`` into ``folder``."""
-    images = list({row.image_id: row for row in rows}.values())
-    records = [(r.image_id, r.attribution, r.source, r.uri, *_terms(r)) for r in images]
-    write_text(folder / "attributions.csv", csv_text(FIELDS, records))
-    write_text(folder / "ATTRIBUTIONS.md", _page(testset, images))
-
-
-def _terms(row: Row) -> tuple[str, str, str]:
-    rule = licence_rule(row.licence)
-    return rule.licence, "yes" if rule.may_copy else "no", rule.note
-
-
-def _page(testset: TestSet, images: Sequence[Row]) -> str:
-    counts = Counter(licence_rule(row.licence) for row in images)
-    lines = [f"# Attributions of {testset.name}", ""]
-    if testset.card.citation:
-        lines += [_cell(testset.card.citation), ""]
-    lines += ["| licence | images | may be copied | conditions |", "|---|---|---|---|"]
-    for rule, n in sorted(counts.items(), key=lambda item: item[0].licence):
+def write_attributions(rows: Sequence[Row], path: Path) -> None:
+    """Write whom to name for each image of ``rows``, and what its licence asks for, as CSV."""
+    records = []
+    for row in {row.image_id: row for row in rows}.values():
+        rule = licence_rule(row.licence)
         may = "yes" if rule.may_copy else "no"
-        lines.append(f"| {_cell(rule.licence)} | {n} | {may} | {_cell(rule.note)} |")
-    lines += ["", "| image | author | source | licence |", "|---|---|---|---|"]
-    for row in images:
-        cells = (row.image_id, row.attribution, row.uri or row.source, row.licence or "unknown")
-        lines.append("| " + " | ".join(_cell(cell or "") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    """A text inside a Markdown table: on one line, and read as text by any renderer."""
-    text = " ".join(text.split())
-    for character in "\\`*_[]<>|":
-        text = text.replace(character, f"\\{character}" if character != "<" else "&lt;")
-    return text
+        records.append(
+            (row.image_id, row.attribution, row.source, row.uri, rule.licence, may, rule.note)
+        )
+    write_text(path, csv_text(FIELDS, records))

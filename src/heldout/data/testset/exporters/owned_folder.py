@@ -1,15 +1,16 @@
-"""Folders that are ours in part: documents and placed files beside the user's own files."""
+"""Folders that we write and must not destroy: exports, documents, placed files."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
+from urllib.parse import quote
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
@@ -22,7 +23,77 @@ from heldout.core.files import (
     write_text,
 )
 from heldout.core.schema import Document, read, write
-from heldout.data.testset.exporters.images import Failure, safe_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An image that an export had to leave out, and why."""
+
+    image_id: str
+    reason: str
+
+
+def write_owned(
+    folder: Path,
+    record: str,
+    about: Mapping[str, Any],
+    fill: Callable[[Path], Mapping[str, Any]],
+    *,
+    kind: str,
+    replace: bool,
+) -> tuple[dict[str, Any], bool]:
+    """Let ``fill`` write a folder, and record it in the file ``record``; the record, and if it is new.
+
+    ``about``  what is asked for; the same again changes nothing, unless images ``failures``
+    ``fill``   writes into a temporary folder, and gives what else the record says
+    ``kind``   what it is, in words
+
+    With ``replace`` another one of this kind is replaced as a whole. A folder that holds any file
+    that was not written here is refused.
+    """
+    known = _owned(folder, record, kind)
+    if known:
+        if not replace and any(known.get(name) != value for name, value in about.items()):
+            raise ExistsError(
+                f"{folder} holds another {kind}", fix="name another folder, or use --replace"
+            )
+        there, ours = _digests(folder, record), known["files"]
+        odd = there.keys() - ours.keys() if replace else dict(there.items() ^ ours.items()).keys()
+        if odd:
+            raise ExistsError(
+                f"{folder} holds this {kind}, but {min(odd)} is not as it was written",
+                fix="move it away" if replace else "use --replace to write it again",
+            )
+        if not replace and not known.get("failures"):
+            return known, False
+    with atomic_folder(folder, replace=bool(known)) as temporary:
+        told = fill(temporary)
+        made = {"schema_version": 1, **about, **told, "files": _digests(temporary, record)}
+        write_json(temporary / record, made)
+    return made, True
+
+
+def _owned(folder: Path, record: str, kind: str) -> dict[str, Any]:
+    """The record of a folder; empty for one that is not there or holds nothing."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return {}
+    value = None
+    with suppress(UserError):
+        value = read_json(folder / record)
+    if isinstance(value, dict) and isinstance(value.get("files"), dict):
+        return value
+    raise ExistsError(
+        f"{folder} exists and is not the folder of an earlier {kind}", fix="name another folder"
+    )
+
+
+def _digests(folder: Path, record: str) -> dict[str, str]:
+    """The SHA-256 of every file below a folder, but for the record."""
+    return {
+        path.relative_to(folder).as_posix(): sha256_file(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path != folder / record
+    }
 
 
 def write_documents(
@@ -35,69 +106,42 @@ def write_documents(
 ) -> bool:
     """Write ``documents`` (file name to text) and ``<kind>.json`` to ``folder``; False if unchanged.
 
-    ``about``    what the record says beyond the hashes
-    ``replace``  exchange what was written here before by something different
-
-    Other files in the folder stay as they are. One that has the name of a document is refused,
-    even with ``replace``, before anything is written.
+    ``about``  what the record says beyond the hashes
     """
-    if folder.exists() and not folder.is_dir():
-        raise ExistsError(f"{folder} is a file", fix="name a folder")
-    digests = {name: sha256_text(text) for name, text in sorted(documents.items())}
-    record = {"schema_version": 1, "kind": kind, **about, "files": digests}
-    own = f"{kind}.json"
-    known = _recorded(folder / own, kind)
-    ours: dict[str, str] = known.get("files", {})
-    for name in (*documents, own):
-        if (folder / name).exists() and name not in ours and not (known and name == own):
-            raise ExistsError(
-                f"{folder / name} is there and was not written as part of a {kind}",
-                fix="name another folder",
-            )
-    if known:
-        if known == record and _as_written(folder, digests):
-            return False
-        if not replace:
-            raise ExistsError(
-                f"{folder} holds another {kind}", fix="name another folder, or use --replace"
-            )
-        # The record covers old and new names while files change: an interruption orphans none.
-        write_json(folder / own, {**record, "files": ours | digests})
-        for name in ours.keys() - digests.keys():
-            if _as_written(folder, {name: ours[name]}):
-                (folder / name).unlink()
-    with nullcontext(folder) if folder.exists() else atomic_folder(folder) as place:
+
+    def fill(place: Path) -> dict[str, Any]:
         for name, text in documents.items():
             write_text(place / name, text)
-        write_json(place / own, record)
-    return True
-
-
-def _as_written(folder: Path, digests: Mapping[str, str]) -> bool:
-    """Whether files are there as they were written."""
-    return all(
-        (folder / name).is_file() and sha256_file(folder / name) == digest
-        for name, digest in digests.items()
-    )
-
-
-def _recorded(path: Path, kind: str) -> dict[str, Any]:
-    """The record of documents; empty where there is none that can be read."""
-    try:
-        value = read_json(path)
-    except UserError:
         return {}
-    good = (
-        isinstance(value, dict)
-        and value.get("kind") == kind
-        and isinstance(value.get("files"), dict)
-        and all(Path(name).name == name for name in value["files"])  # none leads elsewhere
-    )
-    return value if good else {}
+
+    files = {name: sha256_text(text) for name, text in sorted(documents.items())}
+    asked = {"kind": kind, **about, "files": files}
+    return write_owned(folder, f"{kind}.json", asked, fill, kind=kind, replace=replace)[1]
+
+
+_LONGEST = 120
+
+
+def safe_name(text: str) -> str:
+    """A text as one file or folder name: what could lead elsewhere or is special is escaped.
+
+    >>> safe_name("n01440764"), safe_name("../x"), safe_name("a/b")
+    ('n01440764', '%2E.%2Fx', 'a%2Fb')
+    """
+    name = "".join(
+        c if c.isalnum() or c in "-_. ()+,=@~" else quote(c, safe="") for c in text
+    ).replace("/", "%2F")
+    if name.startswith(".") or not name:
+        name = f"%2E{name[1:]}"
+    if name.endswith((".", " ")):
+        name = name[:-1] + quote(name[-1], safe="").replace(".", "%2E")
+    if len(name.encode()) > _LONGEST:
+        digest = sha256_text(text)[:16]
+        name = name.encode()[: _LONGEST - 17].decode(errors="ignore") + f"-{digest}"
+    return name
 
 
 Mode = Literal["link", "hardlink", "copy"]
-MODES: tuple[Mode, ...] = ("link", "hardlink", "copy")
 PLACED_RECORD = "placed.json"
 _ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".JPEG", ".JPG", ".PNG")
 
@@ -150,8 +194,6 @@ def place_files(
 
     Files of the user's in the folder stay; one in the way is refused before anything is changed.
     """
-    if mode not in MODES:
-        raise UserError(f"no mode {mode!r}", fix=f"use {', '.join(MODES)}")
     wanted = _targets(placements)
     known = _read_record(folder)
     if folder.exists() and not folder.is_dir():

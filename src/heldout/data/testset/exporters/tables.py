@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import ExistsError, UserError
-from heldout.core.files import atomic_path, csv_text, write_text
+from heldout.core.files import atomic_path, csv_text, sha256_file, write_text
 from heldout.data.testset.exporters.images import Export
-from heldout.data.testset.tables import IMAGE_COLUMNS, memberships_by_column
+from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
 _LISTS = ("correct", "unclear", "wrong")
-_NUMBER_LIKE = r"^(-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|[Tt]rue|[Ff]alse)$"
 
 
 def export_tabular(
@@ -28,9 +27,9 @@ def export_tabular(
 ) -> Export:
     """Write one table to ``path``; its ending chooses CSV, JSON lines or Parquet.
 
-    Importing JSON lines or Parquet gives the same images, truth, columns and memberships back (floats
-    that are no numbers become null); CSV too, but for what the notes name: texts that look like
-    numbers, and memberships unless their separator is given.
+    Importing JSON lines or Parquet gives the same images, truth, columns and memberships back. In
+    the text formats floats that are no numbers become null. CSV has no types: texts that look like
+    numbers come back as numbers, empty ones as null, and lists need their separator ``|``.
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"no table format {path.suffix!r}", fix=f"use {', '.join(SUFFIXES)}")
@@ -39,7 +38,7 @@ def export_tabular(
     table = joined_table(testset, truth)
     with atomic_path(path) as temporary:
         _write(table, temporary, path.suffix)
-        unchanged = path.exists() and _same(path, temporary, table)
+        unchanged = path.exists() and sha256_file(path) == sha256_file(temporary)
         if path.exists() and not unchanged and not replace:
             raise ExistsError(f"{path} holds something else", fix="name another file, or --replace")
     return Export(
@@ -51,7 +50,6 @@ def export_tabular(
         rows=len(table),
         copied=0,
         files=1,
-        notes=_notes(table, path.suffix),
         unchanged=unchanged,
     )
 
@@ -87,21 +85,17 @@ def joined_table(testset: TestSet, truth: str | None = None) -> pa.Table:
         for name in _LISTS:
             columns[name] = pa.array([row[name] for row in truths], pa.list_(pa.string()))
         columns["problematic"] = pa.array([row["problematic"] for row in truths], pa.bool_())
-    for name in images.column_names:
-        if name == "image_id" or images[name].null_count == len(images):
-            continue
+    members = memberships_by_column(testset.memberships)
+    for name in (*images.column_names, *members):
         if name in reserved:
             raise UserError(
                 f"column {name!r} of {testset.name} has the name of a truth's column",
                 fix="rename the column",
             )
-        columns[name] = images[name]
-    for name, values in memberships_by_column(testset.memberships).items():
-        if name in (*columns, *reserved, *IMAGE_COLUMNS):
-            raise UserError(
-                f"membership {name!r} of {testset.name} has the name of another column",
-                fix="rename the membership",
-            )
+    for name in images.column_names:
+        if images[name].null_count < len(images):
+            columns[name] = images[name]
+    for name, values in members.items():
         column = [values.get(image, []) for image in images["image_id"].to_pylist()]
         columns[name] = pa.array(column, pa.list_(pa.string()))
     return pa.table(columns)
@@ -146,38 +140,3 @@ def _write(table: pa.Table, path: Path, suffix: str) -> None:
                     if isinstance(value, float) and not math.isfinite(value):
                         row[name] = None
                 handle.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _same(path: Path, temporary: Path, table: pa.Table) -> bool:
-    if path.suffix != ".parquet":
-        return path.read_bytes() == temporary.read_bytes()
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return bool(pq.read_table(path, partitioning=None).equals(table))
-    except (pa.ArrowException, OSError):
-        return False
-
-
-def _notes(table: pa.Table, suffix: str) -> tuple[str, ...]:
-    """What the text formats do not keep: floats that are no numbers, and in CSV kinds of texts."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if suffix == ".parquet":
-        return ()
-    numbers, texts = [], []
-    for name in table.column_names:
-        kind, present = table[name].type, table[name].drop_null()
-        if pa.types.is_floating(kind) and not pc.all(pc.is_finite(present)).as_py():
-            numbers.append(f"column {name} holds floats that are no numbers, written as null")
-        if pa.types.is_list(kind) and name not in _LISTS:
-            texts.append(f"column {name} holds lists joined by |, which CSV readers take for texts")
-        if name in IMAGE_COLUMNS or name == "class_id" or not pa.types.is_string(kind):
-            continue
-        if pc.all(pc.match_substring_regex(present, _NUMBER_LIKE)).as_py():
-            texts.append(f"column {name} holds texts that CSV readers take for numbers")
-        if pc.any(pc.equal(present, "")).as_py():
-            texts.append(f"column {name} holds empty texts, which CSV reads as null")
-    return (*numbers, *texts) if suffix == ".csv" else tuple(numbers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from heldout.core.files import csv_text, write_text
@@ -12,6 +13,7 @@ from heldout.data.testset.exporters.images import ImageExport, image_suffix, uni
 
 SPLIT = "test"
 TEMPLATE = "a photo of a {c}."
+PER_SHARD = 10_000
 READABLE = (".webp", ".png", ".jpg", ".jpeg")
 FIELDS = ("key", "shard", "image_id", "class_id", "index", "sha256")
 
@@ -23,18 +25,22 @@ def write_webdataset(run: ImageExport, folder: Path) -> int:
     class's index in digits. ``classnames.txt`` has a name for each index, which stands for ``{c}``
     in the template. ``manifest.csv`` says which image each key is.
     """
-    shards = Shards(folder / SPLIT)
+    (folder / SPLIT).mkdir()
     manifest: list[tuple[object, ...]] = []
-    try:
+    with ExitStack() as shards:
         for row, data in run.read(problem=_unreadable):
+            shard, place = divmod(len(manifest), PER_SHARD)
+            if place == 0:
+                shards.close()
+                path = folder / SPLIT / f"{shard}.tar"
+                tar = shards.enter_context(tarfile.open(path, "w", format=tarfile.USTAR_FORMAT))
             key = f"s{len(manifest):07d}"
-            shard = shards.add(key, image_suffix(data), data, row.index)
+            _add(tar, f"{key}.cls", str(row.index).encode("ascii"))
+            _add(tar, f"{key}{image_suffix(data)}", data)
             digest = row.sha256 or sha256_bytes(data)
             manifest.append((key, shard, row.image_id, row.class_id, row.index, digest))
-    finally:
-        shards.close()
     names = unique_names(run.testset.label_space)
-    write_text(folder / SPLIT / "nshards.txt", f"{shards.count}\n")
+    write_text(folder / SPLIT / "nshards.txt", f"{-(-len(manifest) // PER_SHARD)}\n")
     write_text(folder / "classnames.txt", "".join(f"{name}\n" for name in names))
     write_text(folder / "zeroshot_classification_templates.txt", f"{TEMPLATE}\n")
     write_text(folder / "dataset_type.txt", "classification\n")
@@ -48,46 +54,7 @@ def _unreadable(data: bytes) -> str:
     return "is not a webp, png or jpg, which is all that CLIP_benchmark reads"
 
 
-class Shards:
-    """Tar files 0.tar, 1.tar and so on, one open at a time.
-
-    A shard is closed at ``max_count`` samples or before it would exceed ``max_bytes`` of images.
-    """
-
-    def __init__(
-        self, folder: Path, *, max_count: int = 10_000, max_bytes: int = 1_000_000_000
-    ) -> None:
-        folder.mkdir(parents=True)
-        self._folder = folder
-        self._max_count = max_count
-        self._max_bytes = max_bytes
-        self._tar: tarfile.TarFile | None = None
-        self._samples = self._bytes = 0
-        self.count = 0
-
-    def add(self, key: str, suffix: str, data: bytes, index: int) -> int:
-        """Add one sample; the number of the shard it went to."""
-        full = self._samples >= self._max_count or self._bytes + len(data) > self._max_bytes
-        if self._tar is None or (full and self._samples):
-            self.close()
-            path = self._folder / f"{self.count}.tar"
-            self._tar = tarfile.open(path, "w", format=tarfile.USTAR_FORMAT)  # noqa: SIM115
-            self._samples = self._bytes = 0
-            self.count += 1
-        _member(self._tar, f"{key}.cls", str(index).encode("ascii"))
-        _member(self._tar, f"{key}{suffix}", data)
-        self._samples += 1
-        self._bytes += len(data)
-        return self.count - 1
-
-    def close(self) -> None:
-        """Close the open shard."""
-        if self._tar is not None:
-            self._tar.close()
-            self._tar = None
-
-
-def _member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     """Add a file without time, owner or anything else of this machine."""
     info = tarfile.TarInfo(name)
     info.size = len(data)
