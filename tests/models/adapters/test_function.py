@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -165,27 +164,10 @@ def test_models_classes_and_functions_that_return_one(own: Path) -> None:
     assert load_model(f"{own}:Own", name="x").name == "x"
 
 
-def test_a_plain_function_needs_a_sidecar(own: Path) -> None:
-    with pytest.raises(UserError, match="is not a model") as caught:
-        load_model(f"{own}:plain")
-    shown = json.loads(caught.value.line.partition("such as ")[2])
-    shown["preprocessing"] |= {"crop_height": 2, "crop_width": 2}
-    shown["preprocessing"] |= {"scale": 1, "mean": [0, 0, 0], "std": [1, 1, 1]}
-    SPACE.write(own.parent / "three.json")
-    shown["label_space"] = "three.json"
-    own.with_suffix(".json").write_text(json.dumps(shown))
-    model = load_model(f"{own}:plain")
-    assert isinstance(model, Model)
-    np.testing.assert_allclose(model(PIXELS).logits, MEANS, rtol=1e-6)
-    del shown["files"]
-    own.with_suffix(".json").write_text(json.dumps(shown))
-    with pytest.raises(UserError, match="does not say which files"):
-        load_model(f"{own}:plain")
-
-
 def test_objects_that_are_no_models(own: Path) -> None:
-    with pytest.raises(UserError, match="is not a model"):
-        load_model(f"{own}:nothing")
+    for name in ("nothing", "plain"):
+        with pytest.raises(UserError, match="is not a model: mark the function with"):
+            load_model(f"{own}:{name}")
     with pytest.raises(NotFound, match=r"has no 'predct': it has .*predict"):
         load_model(f"{own}:predct")
     with pytest.raises(UserError, match="takes no model arguments"):

@@ -27,7 +27,7 @@ from heldout.curate.zero_shot.requests import OWN, Annotate
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.testset import TestSet, save
-from heldout.models.adapters import Encoder, load_encoder, model_arguments
+from heldout.models.adapters import Encoder, load_encoder, parse_model_args
 from heldout.models.embeddings import Embeddings, embed, pool_image_files, read_embeddings, rows_of
 
 
@@ -95,7 +95,7 @@ def annotate(request: Annotate, context: Context) -> Result:
 
 def _encoder(request: Annotate, found: PoolImages, context: Context) -> Encoder | None:
     if request.encoder is not None:
-        given = model_arguments(request.encoder_args or {})
+        given = parse_model_args(request.encoder_args or {})
         return context.find(request.encoder, lambda _, name: load_encoder(name, **given))
     if found.embeddings is None or request.class_vectors is None:
         raise UserError(

@@ -33,10 +33,9 @@ from heldout.models.adapters.model import (
     model_input,
     model_output,
 )
-from heldout.models.adapters.onnx import Sidecar, example_sidecar, read_sidecar, sidecar_path
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PARTS = tuple(Model.__annotations__)
+_MARK = "_heldout_classifier"
 
 
 class FunctionModel:
@@ -112,16 +111,16 @@ def classifier(
     the model's identity, so another checkpoint never reuses an old result.
     """
 
+    stated = {
+        "label_space": label_space,
+        "preprocessing": preprocessing,
+        "files": tuple(os.fspath(file) for file in files),
+        "outputs": outputs,
+        "thread_safe": thread_safe,
+    }
+
     def mark(function: F) -> F:
-        stated = {
-            "label_space": label_space,
-            "preprocessing": preprocessing,
-            "files": tuple(os.fspath(file) for file in files),
-            "outputs": outputs,
-            "thread_safe": thread_safe,
-        }
-        for key, value in stated.items():
-            setattr(function, key, value)
+        setattr(function, _MARK, stated)
         return function
 
     return mark
@@ -149,15 +148,14 @@ def check_models(models: Iterable[Model], *, features: bool = False) -> None:
 def load(argument: str, /, **model_args: Any) -> Model:
     """The model that ``path/to/file.py:object`` names.
 
-    The object is a :class:`Model`; or a function marked with :func:`classifier` or with a sidecar
-    beside its file; or a class or function that returns one of these when it is called with
-    ``model_args``.
+    The object is a :class:`Model`; or a function marked with :func:`classifier`; or a class or
+    function that returns one of these when it is called with ``model_args``.
     """
     path_text, _, attribute = argument.rpartition(":")
     path = existing_file(Path(path_text), "Python file")
     found = load_object(path, attribute)
     source = {"adapter": "python", "source": sha256_file(path), "object": attribute}
-    return as_model(found, model_args, where=argument, path=path, identity=source)
+    return as_model(found, model_args, where=argument, folder=path.parent, identity=source)
 
 
 def load_object(path: Path, attribute: str) -> Any:
@@ -202,11 +200,14 @@ def as_model(
     model_args: Mapping[str, Any],
     *,
     where: str,
-    path: Path | None = None,
+    folder: Path = Path(),
     identity: Mapping[str, Any],
 ) -> Model:
-    """``found`` as a model: as it is, wrapped as a function, or made by calling it."""
-    made = _direct(found, where=where, path=path, identity=identity)
+    """``found`` as a model: as it is, wrapped as a function, or made by calling it.
+
+    ``folder``  where the files lie that a marked function depends on
+    """
+    made = _direct(found, folder, identity)
     if made is not None:
         if model_args:
             raise UserError(
@@ -215,58 +216,33 @@ def as_model(
         return made
     if callable(found) and _can_be_called(found, model_args):
         full = {**identity, "args": dict(model_args)} if model_args else identity
-        made = _direct(found(**model_args), where=where, path=path, identity=full)
+        made = _direct(found(**model_args), folder, full)
         if made is not None:
             return made
     if callable(found) and model_args:
         fix = f"it cannot be called with {', '.join(model_args)}, or does not return a model"
     else:
-        stem = Path(where.rpartition(":")[0]).with_suffix(".json").name
         fix = (
             "mark the function with @heldout.models.adapters.classifier(label_space=..., "
-            f"preprocessing=..., files=[...]), or write {stem} beside it, such as "
-            f'{example_sidecar()[:-1]}, "files": []}}'
+            "preprocessing=..., files=[...])"
         )
     raise UserError(f"{where} is not a model", fix=fix)
 
 
-def _direct(
-    found: Any, *, where: str, path: Path | None, identity: Mapping[str, Any]
-) -> Model | None:
-    """``found`` if it is a model, or a function with what a model needs stated; else None."""
-    if not callable(found) or isinstance(found, type):
+def _direct(found: Any, folder: Path, identity: Mapping[str, Any]) -> Model | None:
+    """``found`` if it is a model, or a marked function as one; else None."""
+    if isinstance(found, Model) and not isinstance(found, type):
+        return found
+    stated = getattr(found, _MARK, None)
+    if stated is None:
         return None
-    if all(hasattr(found, part) for part in _PARTS):
-        model: Model = found
-        return model
-    stated = found
-    if not (hasattr(found, "label_space") and hasattr(found, "preprocessing")):
-        beside = sidecar_path(path) if path is not None else None
-        if beside is None or _can_be_called(found, {}):
-            return None
-        stated = read_sidecar(beside)
-    files = getattr(stated, "files", None)
-    if files is None:
-        raise UserError(
-            f"{where} does not say which files its outputs depend on",
-            fix='list its weights in "files", or state an empty list: without it an old result '
-            "would be used for new weights",
-        )
-    folder = path.parent if path is not None else Path()
+    stated = dict(stated)
     hashes = {
         name: sha256_file(existing_file(folder / name, "file that a model depends on"))
-        for name in sorted(set(files))
+        for name in sorted(set(stated.pop("files")))
     }
-    own = getattr(found, "__name__", type(found).__name__)
-    return FunctionModel(
-        found,
-        name=(isinstance(stated, Sidecar) and stated.name) or own,
-        label_space=stated.label_space,
-        preprocessing=stated.preprocessing,
-        identity={**identity, "files": hashes},
-        outputs=getattr(stated, "outputs", "logits"),
-        thread_safe=bool(getattr(stated, "thread_safe", False)),
-    )
+    name = getattr(found, "__name__", type(found).__name__)
+    return FunctionModel(found, name=name, identity={**identity, "files": hashes}, **stated)
 
 
 def _can_be_called(found: Any, model_args: Mapping[str, Any]) -> bool:
