@@ -16,8 +16,6 @@ whole.
 
 from __future__ import annotations
 
-import io
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +48,13 @@ from heldout.data.images import BadImage, FolderSource, ImageSource, open_source
 from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder
 from heldout.models.predictions.pixels import ImageFiles, load_pixels
-from heldout.models.predictions.run_models import BATCH, in_images, unit_images
+from heldout.models.predictions.run_models import (
+    BATCH,
+    in_images,
+    pack_arrays,
+    unit_images,
+    unpack_arrays,
+)
 
 SCHEMA_VERSION = 1
 WORK = "embed-1"
@@ -178,7 +182,8 @@ def embed(
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
         for unit in some:
             rows = unit.payload
-            vectors[rows.start : rows.stop], bad = unpack(results.read(unit.key))
+            bad, made = unpack_arrays(results.path(unit.key))
+            vectors[rows.start : rows.stop] = made["vectors"]
             for row in rows:
                 failures.pop(ids[row], None)
             failures.update({ids[rows[row]]: reason for row, reason in bad.items()})
@@ -246,28 +251,13 @@ class EmbedWork:
             if not np.isfinite(vectors[place]).all():
                 failures[place] = f"not finite: {self.encoder.name} gave no vector"
                 vectors[place] = np.nan
-        return pack(vectors, failures)
+        return pack_arrays(failures, {"vectors": vectors})
 
     def pixels(self, row: int) -> np.ndarray | BadImage:
         """The pixels of one image as the encoder takes them, or what is wrong with it."""
         geometry = self.encoder.preprocessing.geometry
         found = load_pixels(self.files, row, [geometry])
         return found if isinstance(found, BadImage) else found[geometry.key]
-
-
-def pack(vectors: np.ndarray, failures: dict[int, str]) -> bytes:
-    """A unit's vectors and failures as bytes; equal results, equal bytes."""
-    text = json.dumps({str(row): reason for row, reason in sorted(failures.items())})
-    handle = io.BytesIO()
-    np.savez(handle, vectors=vectors, failures=np.frombuffer(text.encode("utf-8"), np.uint8))
-    return handle.getvalue()
-
-
-def unpack(data: bytes) -> tuple[np.ndarray, dict[int, str]]:
-    """What :func:`pack` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        failures = json.loads(arrays["failures"].tobytes().decode("utf-8"))
-        return arrays["vectors"], {int(row): reason for row, reason in failures.items()}
 
 
 def rows_of(embeddings: Embeddings, ids: Sequence[str], *, what: str = "images") -> np.ndarray:

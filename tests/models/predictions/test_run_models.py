@@ -26,11 +26,10 @@ from heldout.data.images import BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
 from heldout.data.testset import load
 from heldout.models.adapters import ModelOutput
-from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
+from heldout.models.predictions import Predictions, PredictionStore, StoredRun, run_models, top_k
 from heldout.models.predictions.pixels import image_files, load_pixels
 from heldout.models.predictions.run_models import (
     PredictWork,
-    job_name,
     pack,
     plan_predictions,
     predict,
@@ -67,14 +66,12 @@ def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 1), (1, 64), (3, 7), (8, 16)])
 def test_neither_workers_nor_batches_change_a_byte(
-    tmp_path: Path, workers: int, batch: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, batch: int
 ) -> None:
-    for name, options in (
-        ("one", {"workers": 2, "batch": 16}),
-        ("two", {"workers": workers, "batch": batch}),
-    ):
+    for name, threads, images in (("one", 2, 16), ("two", workers, batch)):
+        monkeypatch.setattr(run_models, "BATCH", images)
         testset = make_set(tmp_path / name)
-        predict(testset, [ColourModel()], workspace=Workspace(tmp_path / name), **options)  # type: ignore[arg-type]
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path / name), workers=threads)
     assert stored(tmp_path / "one") == stored(tmp_path / "two")
 
 
@@ -134,7 +131,7 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
     (run,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="topk")
     assert run.run["keeps"] == "topk"
     (full,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path))
-    assert full.run["keeps"] == "logits"
+    assert full.run["keeps"] == "logits" and full.folder == run.folder
     with pytest.raises(UserError, match="--keep"):
         predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="everything")
 
@@ -262,7 +259,7 @@ from heldout.core.workspace import Workspace
 root = Path(sys.argv[1])
 print("ready", flush=True)
 models = [ColourModel("a", pause=0.004), ColourModel("b", size=6, version=2)]
-predict(load(root / "testsets/colours-1"), models, workspace=Workspace(root), workers=2, batch=8)
+predict(load(root / "testsets/colours-1"), models, workspace=Workspace(root), workers=2)
 """
 
 
@@ -374,7 +371,7 @@ def test_no_two_models_keep_their_results_in_one_folder(tmp_path: Path) -> None:
         ColourModel("a"), ColourModel("b"), ColourModel("a", version=2), ColourModel("a", size=6),
     ]  # fmt: skip
     plan = plan_predictions(testset, models, workspace=Workspace(tmp_path))
-    assert len({job_name(testset, entry) for entry in plan.pending}) == len(models)
+    assert len({entry.job for entry in plan.pending}) == len(models)
 
 
 def turned(width: int, height: int) -> bytes:
@@ -427,18 +424,10 @@ def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) ->
         first, second = (model.logits for model in rows)
         assert not np.array_equal(first, second)  # type: ignore[arg-type]
     (second_alone,) = work.predict(0, 20, [1])
-    assert pack(second_alone, "b") == pack(rows[1], "b") != pack(rows[0], "b")
-    # Earlier versions kept the models that ran together in one archive.
-    arrays = {}
-    for name, one in zip("ab", rows, strict=True):
-        with np.load(io.BytesIO(pack(one, name))) as packed:
-            arrays |= dict(packed)
-    together = io.BytesIO()
-    np.savez(together, **arrays)
-    for name, expected in zip("ab", rows, strict=True):
-        assert pack(unpack(io.BytesIO(together.getvalue()), name), name) == pack(expected, name)
-        mine = unpack(io.BytesIO(pack(expected, name)), name)
-        assert mine.failures == expected.failures
+    assert pack(second_alone) == pack(rows[1]) != pack(rows[0])
+    for expected in rows:
+        mine = unpack(io.BytesIO(pack(expected)))
+        assert mine.failures == expected.failures and mine.digests == expected.digests
         np.testing.assert_array_equal(mine.topk, expected.topk)
         for name, wanted in (("logits", keep == "logits"), ("features", features)):
             assert (getattr(mine, name) is not None) == wanted

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -110,21 +109,6 @@ def test_two_checkpoints_of_one_name_are_never_mixed(tmp_path: Path) -> None:
         store.select(HASH, ["m"], testset="t")
     (chosen,) = store.select(HASH, [first.folder.name], testset="t")
     assert store.read(chosen).hash == predictions(version="1").hash
-
-
-def test_of_runs_of_the_same_weights_the_fullest_is_meant(tmp_path: Path) -> None:
-    store = PredictionStore(tmp_path)
-    made = predictions()
-    kept = [{}, {"keep": "topk"}, {"features": True}, {"fast": True}]
-    runs = [
-        store.write(replace(made, identity={**made.identity, **more}), images_hash=HASH)
-        for more in kept
-    ]
-    assert len({run.folder for run in runs}) == 4
-    (chosen,) = store.select(HASH, ["all"], testset="t")
-    assert chosen.folder == runs[2].folder
-    (asked,) = store.select(HASH, [runs[3].folder.name], testset="t")
-    assert asked.folder == runs[3].folder
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove part", "remove all"])

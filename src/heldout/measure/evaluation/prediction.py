@@ -188,7 +188,7 @@ def retry_failed(
         if run.run["failed"]:
             failed = tuple(sorted(set(_failed_ids(store.read(run))) & own))
             kept = (run.run["keeps"], bool(run.run["features"]))
-            fast = bool(run.run["identity"].get("fast"))
+            fast = bool(run.run.get("fast"))
             alike.setdefault((failed, *kept, fast), []).append(place)
     found = list(runs)
     for (failed, keep, features, fast), places in alike.items():
@@ -457,13 +457,6 @@ class Forecast:
                 f"{name}: {plan.changed:,} of {plan.images:,} images have changed since {ran} ran on "
                 "them; they run again"
             )
-        if plan.unknown:
-            named = " -m ".join(plan.unknown)
-            yield (
-                f"{name}: {', '.join(plan.unknown)} was stored before heldout recorded which bytes "
-                f"were read; if images have changed since, heldout prune -t {name} -m {named} "
-                "--delete lets it run again"
-            )
         if not plan.pending:
             yield f"{name}: everything is stored ({len(plan.stored)} models)"
             return
@@ -503,7 +496,7 @@ def forecast(
     )
     if not plan.pending:
         return Forecast(plan)
-    done = images_done(plan, workspace=workspace, images=images, features=features)
+    done = images_done(plan, workspace=workspace, images=images)
     timed = timed and not any(runs_on_gpu(entry.model) for entry in plan.pending)
     if not timed or (plan.images - done) * len(plan.pending) < WORTH_TIMING:
         return Forecast(plan, done)

@@ -132,6 +132,7 @@ class GpuPredictor:
             "precision": self.settings.precision,
         }
         if self.settings.fast:
+            found["fast"] = True
             found["recheck"] = "none: some top classes may differ from the exact path's"
         elif self._notes[model].is_file():
             found["recheck"] = to_builtins(read(self._notes[model], RecheckNotes).calibration)

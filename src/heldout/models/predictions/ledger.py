@@ -194,21 +194,17 @@ class CurrentImages:
     def changed(self, run: StoredRun) -> int:
         """How many images are not those that a run has read.
 
-        Images that it has no output for do not count. A run that was stored before digests were is
-        taken to have read the files that the set names; imported predictions name none. Files that
-        are not those of the set itself are refused: then it is the set that has changed.
+        Images that it has no output for do not count, and imported predictions name none. Files
+        that are not those of the set itself are refused: then it is the set that has changed.
         """
         import pyarrow.compute as pc
 
-        own = self.testset.images["sha256"].combine_chunks()
-        read = PredictionStore(self.workspace.predictions).digests(run)
-        if read is not None:
-            rows = pc.index_in(self.testset.image_ids, value_set=read["image_id"].combine_chunks())
-            read = read["sha256"].combine_chunks().take(rows)
-        elif ran_here(run):
-            read = own
-        if read is None or read.null_count == len(read):
+        known = PredictionStore(self.workspace.predictions).digests(run)
+        if known is None:
             return 0
+        rows = pc.index_in(self.testset.image_ids, value_set=known["image_id"].combine_chunks())
+        read = known["sha256"].combine_chunks().take(rows)
+        own = self.testset.images["sha256"].combine_chunks()
         other = pc.fill_null(pc.not_equal(read, self.digests), False)
         foreign = pc.and_(other, pc.fill_null(pc.not_equal(own, self.digests), False))
         count = pc.sum(foreign).as_py()
@@ -225,16 +221,6 @@ class CurrentImages:
                 f"{run.model} ran on them",
                 fix="run it again with heldout eval, or restore the files",
             )
-
-    def unknown(self, run: StoredRun) -> bool:
-        """Whether nothing tells which bytes a run has read that heldout made."""
-        read = PredictionStore(self.workspace.predictions).digests(run)
-        return ran_here(run) and read is None and self.testset.images["sha256"].null_count > 0
-
-
-def ran_here(run: StoredRun) -> bool:
-    """Whether heldout made a run, and did not import its outputs."""
-    return "versions" in run.run
 
 
 def stored_predictions(

@@ -19,7 +19,6 @@ from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
-    canonical_json,
     is_temporary,
     read_versioned_json,
     write_json,
@@ -32,7 +31,6 @@ from heldout.models.predictions.predictions import Predictions
 SCHEMA_VERSION = 1
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
-_KEPT = frozenset({"keep", "features", "fast"})  # of an identity: what is stored, not what ran
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,7 @@ class PredictionStore:
                 f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
             )
         run = {
+            **predictions.run,
             "schema_version": SCHEMA_VERSION,
             "model": predictions.model,
             "images_hash": images_hash,
@@ -99,7 +98,6 @@ class PredictionStore:
             "label_space_fingerprint": predictions.label_space.fingerprint,
             "identity": dict(predictions.identity),
             "part_rows": PART_ROWS,
-            **predictions.run,
         }
         # A folder without its record was left by an interrupted removal: nothing reads it.
         torn = folder.is_dir() and not (folder / "run.json").exists()
@@ -143,10 +141,7 @@ class PredictionStore:
         testset: str,
         exclude: Sequence[str] = (),
     ) -> list[StoredRun]:
-        """The runs that model arguments mean: names, globs or ``all``, less what is excluded.
-
-        Of runs of one model that differ only in what was kept, the one that holds most is meant.
-        """
+        """The runs that model arguments mean: names, globs or ``all``, less what is excluded."""
         runs = self.runs(images_hash)
         if not runs:
             raise NotFound(
@@ -163,7 +158,6 @@ class PredictionStore:
                 )
             chosen |= {run.folder: run for run in found}
         kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
-        kept = _fullest(kept)
         names = [run.model for run in kept]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -210,6 +204,7 @@ class PredictionStore:
             label_space=run.label_space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
+            run=run.run,
             digests=table["sha256"].to_pylist() if "sha256" in table.column_names else None,
             stored_hash=run.run["predictions_hash"],
         )
@@ -270,21 +265,6 @@ def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
     array = column.combine_chunks()
     values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
     return values if dtype is None else values.astype(dtype, copy=False)
-
-
-def _fullest(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """The runs, without those that another run of the same weights in the same label space holds."""
-    best: dict[str, StoredRun] = {}
-    for run in sorted(runs, key=_amount, reverse=True):
-        same = {k: v for k, v in run.run["identity"].items() if k not in _KEPT}
-        what = [run.model, run.run["label_space_fingerprint"], same]
-        best.setdefault(canonical_json(what), run)
-    return list(best.values())
-
-
-def _amount(run: StoredRun) -> tuple[bool, bool, bool]:
-    identity = run.run["identity"]
-    return not identity.get("fast"), "keep" not in identity, bool(identity.get("features"))
 
 
 def _matches(run: StoredRun, pattern: str) -> bool:
