@@ -127,7 +127,6 @@ def import_predictions(request: ImportPredictions, context: Context) -> Result:
         order=request.order,
         classes=request.classes,
         array=request.array,
-        repair=request.repair,
         replace=request.replace,
         find=context.find,
     )

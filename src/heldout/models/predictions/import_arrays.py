@@ -146,30 +146,25 @@ def read_order_file(path: Path) -> list[str]:
     """Image ids from an order file."""
     if not path.is_file():
         raise NotFound(f"no order file {path}", fix=f"name a file, or one of {', '.join(NAMED)}")
-    stat = path.stat()
-    ids = list(_order_ids(path, stat.st_mtime_ns, stat.st_size))
+    if path.suffix == ".json":
+        ids = read_json(path)
+        if isinstance(ids, dict) and "image_filenames" in ids:
+            from heldout.data.published.imagenetv2 import read_order
+
+            ids = [image for image, _ in read_order(path)]
+        if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
+            raise BadFile(
+                path,
+                "is not an order of images",
+                fix="give a dataset file or a JSON list of image ids",
+            )
+    else:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        ids = [line.strip() for line in lines if line.strip()]
     twice = next((image for image, count in Counter(ids).items() if count > 1), None)
     if twice is not None:
         raise BadFile(path, f"lists image {twice!r} twice", fix="list every image once")
     return ids
-
-
-@lru_cache(maxsize=4)
-def _order_ids(path: Path, _changed: int, _size: int) -> tuple[str, ...]:
-    """The ids of an order file, read once for all the arrays that it orders."""
-    if path.suffix == ".json":
-        value = read_json(path)
-        if isinstance(value, dict) and "image_filenames" in value:
-            from heldout.data.published.imagenetv2 import read_order
-
-            return tuple(image for image, _ in read_order(path))
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        raise BadFile(
-            path, "is not an order of images", fix="give a dataset file or a JSON list of image ids"
-        )
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(line.strip() for line in lines if line.strip())
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -169,25 +169,13 @@ class PredictionStore:
 
     def digests(self, run: StoredRun) -> Any:
         """image_id and sha256 of the bytes that a run has read, as a table; None if not recorded."""
-        import pyarrow.parquet as pq
-
-        def columns(part: Path) -> Any:
-            if "sha256" not in pq.read_schema(part).names:
-                return None
-            return pq.read_table(part, columns=["image_id", "sha256"], partitioning=None)
-
-        return _joined_parts(run, columns)
+        table = _parts(run, {"image_id", "sha256"})
+        return table if "sha256" in table.column_names else None
 
     def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
         """Read the outputs of a stored run, without logits and features if not ``values``."""
-        import pyarrow.parquet as pq
-
-        def columns(part: Path) -> Any:
-            wide = () if values else ("logits", "features")
-            names = [name for name in pq.read_schema(part).names if name not in wide]
-            return pq.read_table(part, columns=names, partitioning=None)
-
-        table = _joined_parts(run, columns)
+        wide = {"logits", "features"} if values else set()
+        table = _parts(run, {"image_id", "topk", "failure", "sha256"} | wide)
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
@@ -210,16 +198,19 @@ class PredictionStore:
         )
 
 
-def _joined_parts(run: StoredRun, read: Callable[[Path], Any]) -> Any:
-    """The parts of a run as one table; None where ``read`` finds none in its first part."""
+def _parts(run: StoredRun, wanted: set[str]) -> Any:
+    """The parts of a run as one table, of the wanted columns those that it has."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     parts = sorted(run.folder.glob("part-*.parquet"))
     if not parts:
         raise BadFile(run.folder, "holds no parts", fix="predict or import again")
     try:
-        tables = [read(part) for part in parts]
-        return None if tables[0] is None else pa.concat_tables(tables)
+        names = [name for name in pq.read_schema(parts[0]).names if name in wanted]
+        return pa.concat_tables(
+            [pq.read_table(part, columns=names, partitioning=None) for part in parts]
+        )
     except (pa.ArrowException, OSError) as error:
         raise BadFile(
             run.folder, f"cannot be read ({error})", fix="predict or import again"
