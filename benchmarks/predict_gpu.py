@@ -426,7 +426,6 @@ class Ours:
 
 LOADER = "PIL DataLoader, 16 workers, bfloat16"
 DEFAULT = "heldout, exact by recheck (default)"
-FAST = "heldout, fast (no recheck)"
 SPDL, DALI = "SPDL, 16 threads of FFmpeg, float16", "DALI, {}% of JPEGs in hardware, float16"
 
 
@@ -700,11 +699,9 @@ def phase_race(folder: Path, rounds: int, ten: int, limit: float, *, short: bool
         "nvJPEG through torchvision, image by image resize": lambda: nvjpeg_loop_pass(
             paths[: BATCH * 24], bf16
         ),
-        FAST: Ours(mine[:1], paths, fast=True),
         DEFAULT: Ours(mine[:1], paths),
         "heldout, exact by recheck, 2 threads that read": Ours(mine[:1], paths, readers=2),
         "heldout, exact by recheck, kernels not fused": Ours([plain], paths),
-        f"heldout, {ten} models, fast": Ours(mine, some, fast=True),
         f"heldout, {ten} models, exact by recheck": Ours(mine, some),
     }
     # Ours come first, so that they load the nvJPEG that is beside torch and not a peer's.

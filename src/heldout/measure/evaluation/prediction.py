@@ -188,10 +188,9 @@ def retry_failed(
         if run.run["failed"]:
             failed = tuple(sorted(set(_failed_ids(store.read(run))) & own))
             kept = (run.run["keeps"], bool(run.run["features"]))
-            fast = bool(run.run.get("fast"))
-            alike.setdefault((failed, *kept, fast), []).append(place)
+            alike.setdefault((failed, *kept), []).append(place)
     found = list(runs)
-    for (failed, keep, features, fast), places in alike.items():
+    for (failed, keep, features), places in alike.items():
         if not failed:
             continue
         what: dict[str, Any] = {"name": "retry", "parameters": {}, "seed": None}
@@ -201,7 +200,6 @@ def retry_failed(
             "images": images,
             "keep": keep,
             "features": features,
-            "fast": fast,
         }
         some = [models[place] for place in places]
         before = {run.folder for run in plan_predictions(part, some, **asked).stored}
@@ -359,7 +357,6 @@ def predict_all(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     retry: bool = False,
@@ -386,7 +383,6 @@ def predict_all(
                 images=images,
                 keep=keep,
                 features=features,
-                fast=fast,
             )
         )
         options: dict[str, Any] = {
@@ -403,7 +399,6 @@ def predict_all(
                 models,
                 keep=keep,
                 features=features,
-                fast=fast,
                 shard=shard,
                 plan=plan,
                 progress=progress,
@@ -477,7 +472,6 @@ def forecast(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
     timed: bool = True,
 ) -> Forecast:
@@ -492,7 +486,6 @@ def forecast(
         images=images,
         keep=keep,
         features=features,
-        fast=fast,
     )
     if not plan.pending:
         return Forecast(plan)

@@ -85,7 +85,6 @@ def _how(request: Evaluate | Predict, context: Context) -> dict[str, Any]:
         "workspace": context.workspace,
         "images": images,
         "keep": request.keep,
-        "fast": request.fast,
         "workers": request.workers,
     }
 

@@ -276,7 +276,6 @@ class Network:
         *,
         precision: Precision = "float16",
         fuse: bool = True,
-        exact_too: bool = True,
         k: int = 5,
     ) -> None:
         import torch
@@ -297,11 +296,9 @@ class Network:
         rewritten = fuse_convolutions(module) if fuse else None
         plain = functools.cache(lambda: self._reduced(copy.deepcopy(module)))
         # Without tensor cores torch's default layout is a sixth faster than channels last.
-        self._exact = module.to(device, torch.float32) if exact_too or rewritten else None
+        self._exact = module.to(device, torch.float32)
         self.fused = rewritten is not None and self._no_worse(self._reduced(rewritten), plain)
         self._fast: Any = rewritten if self.fused else plain()
-        if not exact_too:
-            self._exact = None
 
     def fast(self, pixels: Any) -> tuple[Any, Any, Any]:
         """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision. On the device: logits
@@ -347,8 +344,6 @@ class Network:
         """Logits float32 (b, classes), without TF32."""
         import torch
 
-        if self._exact is None:
-            raise ValueError("this network was built without its exact copy")
         with torch.inference_mode():
             images = _normalised(pixels, self._values, torch.float32, self._reverse)
             return self._exact(images.contiguous()).float()

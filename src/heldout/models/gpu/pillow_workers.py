@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from heldout.data.images.decode import MAX_PIXELS, BadImage
+from heldout.data.images.decode import BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
 
 _CHILD = "import sys; from heldout.models.gpu.pillow_workers import main; main(sys.argv[1:])"
@@ -34,23 +34,21 @@ _REQUEST, _ANSWER = struct.Struct("<Q"), struct.Struct("<BQ")
 class PillowWorkers:
     """Pixels of encoded images, exact to the bit; safe to use from several threads.
 
-    ``processes``   workers; 0 decodes in the calling thread
-    ``max_pixels``  larger images are not decoded
+    ``processes``  workers; 0 decodes in the calling thread
     """
 
-    def __init__(self, geometry: Geometry, *, processes: int, max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(self, geometry: Geometry, *, processes: int) -> None:
         self.geometry = geometry
-        self.max_pixels = max_pixels
         self._workers: queue.Queue[PillowWorker] = queue.Queue()
         for _ in range(processes):
-            self._workers.put(PillowWorker(geometry, max_pixels))
+            self._workers.put(PillowWorker(geometry))
         self._processes = processes
         self._threads = ThreadPoolExecutor(max(processes, 2), "exact")
 
     def decode(self, data: bytes) -> np.ndarray | str:
         """uint8 (crop_height, crop_width, 3), or why there are no pixels."""
         if not self._processes:
-            return _decoded(data, self.geometry, self.max_pixels)
+            return _decoded(data, self.geometry)
         worker = self._workers.get()
         try:
             for _ in range(2):
@@ -58,7 +56,7 @@ class PillowWorkers:
                     return worker.ask(data)
                 except (BrokenPipeError, EOFError):
                     worker.close()
-                    worker = PillowWorker(self.geometry, self.max_pixels)
+                    worker = PillowWorker(self.geometry)
             return "broken: the decoder crashed on it, twice"
         finally:
             self._workers.put(worker)
@@ -89,12 +87,12 @@ class PillowWorkers:
 class PillowWorker:
     """One child process; it is started at once and ready when it answers."""
 
-    def __init__(self, geometry: Geometry, max_pixels: int = MAX_PIXELS) -> None:
+    def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
         home = str(Path(__file__).resolve().parents[3])
         paths = [home, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process: Any = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry)), str(max_pixels)],
+            [sys.executable, "-c", _CHILD, json.dumps(asdict(geometry))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
@@ -129,9 +127,9 @@ class PillowWorker:
         self._process.stdout.close()
 
 
-def _decoded(data: bytes, geometry: Geometry, max_pixels: int) -> np.ndarray | str:
+def _decoded(data: bytes, geometry: Geometry) -> np.ndarray | str:
     """The pixels of an image, or what is wrong with it, in one line."""
-    found = pixels_of(data, geometry, max_pixels=max_pixels)
+    found = pixels_of(data, geometry)
     return f"{found.trouble}: {found.reason}" if isinstance(found, BadImage) else found
 
 
@@ -147,16 +145,14 @@ def _all_of(stream: IO[bytes], size: int) -> bytes:
     return data
 
 
-def serve(
-    geometry: Geometry, requests: IO[bytes], answers: IO[bytes], *, max_pixels: int = MAX_PIXELS
-) -> None:
+def serve(geometry: Geometry, requests: IO[bytes], answers: IO[bytes]) -> None:
     """Answer requests until they end."""
     while True:
         head = requests.read(_REQUEST.size)
         if len(head) < _REQUEST.size:
             return
         data = _all_of(requests, _REQUEST.unpack(head)[0])
-        found = _decoded(data, geometry, max_pixels)
+        found = _decoded(data, geometry)
         if isinstance(found, str):
             status, answer = 1, found.encode("utf-8")
         else:
@@ -173,9 +169,4 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it by closing its input
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not end up between the answers
-    serve(
-        Geometry(**json.loads(arguments[0])),
-        sys.stdin.buffer,
-        answers,
-        max_pixels=int(arguments[1]),
-    )
+    serve(Geometry(**json.loads(arguments[0])), sys.stdin.buffer, answers)

@@ -105,13 +105,11 @@ def plan_predictions(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
-    fast: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
     A run on images that have changed since does not count, nor one that holds less than is asked
-    for. One that holds more will do: all logits for the top k, features that nobody needs, exact
-    outputs for fast ones.
+    for. One that holds more will do: all logits for the top k, features that nobody needs.
     """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
@@ -131,9 +129,7 @@ def plan_predictions(
         run = known.get(store.folder(images_hash, model.name, key))
         if run is not None:
             there = run.run
-            holds = (keep == "topk" or there["keeps"] == "logits") and (
-                fast or not there.get("fast")
-            )
+            holds = keep == "topk" or there["keeps"] == "logits"
             count = current.changed(run)
             if holds and (there["features"] or not features) and not count:
                 stored.append(run)
@@ -143,7 +139,7 @@ def plan_predictions(
                 stale.append(run)
                 changed = max(changed, count)
         on_gpu = not features and runs_on_gpu(model)
-        what = sha256_text(canonical_json([model.name, key, keep, features, fast and on_gpu]))
+        what = sha256_text(canonical_json([model.name, key, keep, features]))
         job = f"predict-{images_hash[:12]}-{what[:12]}"
         pending.append(Pending(model, identity, key, job, on_gpu))
         size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
@@ -177,7 +173,6 @@ def predict(
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
     features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     plan: PredictPlan | None = None,
@@ -187,11 +182,11 @@ def predict(
 
     The same call again does only what is missing. With ``shard`` only that share of the images is
     done here, and the store is written by whoever finds all shares there; until then the list
-    holds only models that were complete before. ``fast`` skips the recheck of models that run on
-    a GPU. ``plan`` is what :func:`plan_predictions` has just returned.
+    holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
+    returned.
     """
     wanted: dict[str, Any] = {
-        "workspace": workspace, "images": images, "keep": keep, "features": features, "fast": fast,
+        "workspace": workspace, "images": images, "keep": keep, "features": features,
     }  # fmt: skip
     plan = plan or plan_predictions(testset, models, **wanted)
     if not plan.pending:
@@ -215,7 +210,6 @@ def predict(
                         running,
                         notes=[kept.folder / "recheck.json" for kept in group.models],
                         keep=keep,
-                        fast=fast,
                     )
                 else:
                     predictor = PredictWork(files, running, keep, features, workers)
