@@ -408,21 +408,20 @@ def plain(images):
 
 
 @pytest.mark.parametrize(
-    ("name", "flags", "message"),
+    ("name", "message"),
     [
-        ("short", [], "short gives 2 outputs per image, its label space has"),
-        ("empty", [], "empty gives NaN or infinity"),
-        ("sure", [], "probabilities, not logits"),
-        ("plain", ["--keep-features"], "plain gives no features: leave out --keep-features"),
+        ("short", "short gives 2 outputs per image, its label space has"),
+        ("empty", "empty gives NaN or infinity"),
+        ("sure", "probabilities, not logits"),
     ],
 )
 def test_a_function_that_cannot_work_is_said_on_one_line_before_it_runs(
-    name: str, flags: list[str], message: str, run: Run, models: list[str], tmp_path: Path
+    name: str, message: str, run: Run, models: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    for verb in ["predict"] if flags else ["predict", "eval"]:
+    for verb in ("predict", "eval"):
         for more in ([], ["--plan"]):
-            ran = run(verb, "-m", f"functions.py:{name}", *on(SETS[0]), *flags, *more)
+            ran = run(verb, "-m", f"functions.py:{name}", *on(SETS[0]), *more)
             refused(ran, message)
     assert not (tmp_path / "predictions").exists() and not (tmp_path / "runs").exists()
     assert run("predict", "-m", "functions.py:plain", *on(SETS[0])).code == 0

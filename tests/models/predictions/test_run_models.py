@@ -46,7 +46,7 @@ from .running_case import ColourModel, make_set, stored
 def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
     testset = make_set(tmp_path)
     models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
-    runs = predict(testset, models, workspace=Workspace(tmp_path), features=True)
+    runs = predict(testset, models, workspace=Workspace(tmp_path))
     assert [run.model for run in runs] == ["a", "b"]
     files = image_files(testset)
     for run, model in zip(runs, models, strict=True):
@@ -58,10 +58,9 @@ def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
                 continue
             pixels = load_pixels(files, row, [model.preprocessing.geometry])
             answer = model(pixels[model.preprocessing.geometry.key][None])  # type: ignore[index]
-            assert made.logits is not None and made.features is not None
+            assert made.logits is not None
             np.testing.assert_array_equal(made.logits[row], answer.logits[0].astype(np.float16))
             assert made.topk[row].tolist() == top_k(answer.logits)[0].tolist()
-            np.testing.assert_array_equal(made.features[row], answer.features[0].astype(np.float16))  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 1), (1, 64), (3, 7), (8, 16)])
@@ -327,20 +326,6 @@ def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
     assert (made.topk[good, 0] == 3).all() and (made.topk[list(made.failures)] == -1).all()
 
 
-def test_features_beyond_half_precision_stay_numbers(tmp_path: Path) -> None:
-    testset = make_set(tmp_path, images=20, broken=())
-
-    class Loud(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> ModelOutput:
-            answer = super().__call__(pixels)
-            return ModelOutput(answer.logits, answer.features * 1e6)  # type: ignore[operator]
-
-    (run,) = predict(testset, [Loud()], workspace=Workspace(tmp_path), features=True)
-    made = PredictionStore(tmp_path / "predictions").read(run)
-    assert made.features is not None and np.isfinite(made.features).all()
-    assert not made.failures
-
-
 # units
 
 
@@ -413,11 +398,10 @@ def test_a_line_that_would_be_blown_up_is_an_image_that_fails(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("keep", ["logits", "topk"])
-@pytest.mark.parametrize("features", [False, True])
-def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) -> None:
+def test_what_is_packed_comes_back(tmp_path: Path, keep: str) -> None:
     testset = make_set(tmp_path, images=20, broken=(3,))
     models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
-    work = PredictWork(image_files(testset), models, keep, features)
+    work = PredictWork(image_files(testset), models, keep)
     rows = list(work.predict(0, 20))
     assert [set(model.failures) for model in rows] == [{3}, {3}]
     if keep == "logits":  # or places could be confused unseen
@@ -429,7 +413,6 @@ def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) ->
         mine = unpack(io.BytesIO(pack(expected)))
         assert mine.failures == expected.failures and mine.digests == expected.digests
         np.testing.assert_array_equal(mine.topk, expected.topk)
-        for name, wanted in (("logits", keep == "logits"), ("features", features)):
-            assert (getattr(mine, name) is not None) == wanted
-            if wanted:
-                np.testing.assert_array_equal(getattr(mine, name), getattr(expected, name))
+        assert (mine.logits is not None) == (keep == "logits")
+        if keep == "logits":
+            np.testing.assert_array_equal(mine.logits, expected.logits)

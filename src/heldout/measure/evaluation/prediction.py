@@ -187,10 +187,9 @@ def retry_failed(
     for place, run in enumerate(runs):
         if run.run["failed"]:
             failed = tuple(sorted(set(_failed_ids(store.read(run))) & own))
-            kept = (run.run["keeps"], bool(run.run["features"]))
-            alike.setdefault((failed, *kept), []).append(place)
+            alike.setdefault((failed, run.run["keeps"]), []).append(place)
     found = list(runs)
-    for (failed, keep, features), places in alike.items():
+    for (failed, keep), places in alike.items():
         if not failed:
             continue
         what: dict[str, Any] = {"name": "retry", "parameters": {}, "seed": None}
@@ -199,7 +198,6 @@ def retry_failed(
             "workspace": workspace,
             "images": images,
             "keep": keep,
-            "features": features,
         }
         some = [models[place] for place in places]
         before = {run.folder for run in plan_predictions(part, some, **asked).stored}
@@ -249,7 +247,6 @@ def _joined(whole: Predictions, part: Predictions) -> Predictions:
         whole,
         topk=whole.topk if topk is None else topk,
         logits=put("logits"),
-        features=put("features"),
         failures=kept | new,
         digests=digests,
         stored_hash="",
@@ -356,7 +353,6 @@ def predict_all(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     retry: bool = False,
@@ -382,7 +378,6 @@ def predict_all(
                 workspace=workspace,
                 images=images,
                 keep=keep,
-                features=features,
             )
         )
         options: dict[str, Any] = {
@@ -398,7 +393,6 @@ def predict_all(
                 testset,
                 models,
                 keep=keep,
-                features=features,
                 shard=shard,
                 plan=plan,
                 progress=progress,
@@ -471,7 +465,6 @@ def forecast(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
     workers: int | None = None,
     timed: bool = True,
 ) -> Forecast:
@@ -485,7 +478,6 @@ def forecast(
         workspace=workspace,
         images=images,
         keep=keep,
-        features=features,
     )
     if not plan.pending:
         return Forecast(plan)

@@ -176,9 +176,6 @@ class Predict(Request, frozen=True, kw_only=True):
     testsets: Testsets
     images: Images | None = None
     keep: Keep = "logits"
-    features: Annotated[bool, option("Also keep the models' features.", flag="keep-features")] = (
-        False
-    )
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None

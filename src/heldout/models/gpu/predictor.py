@@ -218,4 +218,4 @@ class GpuPredictor:
         if self.keep == "logits":
             logits = np.concatenate([one.logits for one in mine])
             logits[sorted(failures)] = 0.0
-        return ModelRows(topk, logits, None, failures, self.files.used(start, stop, failures))
+        return ModelRows(topk, logits, failures, self.files.used(start, stop, failures))

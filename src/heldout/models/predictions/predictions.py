@@ -28,7 +28,6 @@ class Predictions:
     ``image_ids``  Arrow string array, n
     ``topk``       int32 (n, k): class indices of ``label_space``, best first; -1 where there is none
     ``logits``     float (n, classes) or None when only the top k were kept
-    ``features``   float (n, d) or None
     ``failures``   row -> why this image has no output; its ``topk`` row is all -1
     ``identity``   what tells this model from any other: weights, preprocessing, source file
     ``digests``    SHA-256 of the bytes that the model was given, None for failures; None as a whole
@@ -41,7 +40,6 @@ class Predictions:
     topk: np.ndarray
     label_space: LabelSpace
     logits: np.ndarray | None = None
-    features: np.ndarray | None = None
     failures: Mapping[int, str] = field(default_factory=dict)
     identity: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -143,7 +141,7 @@ def top_k(logits: np.ndarray, k: int = TOP_K) -> np.ndarray:
 
 
 def as_stored(values: np.ndarray) -> np.ndarray:
-    """Logits or features as they are kept: float16, what lies beyond its range at its ends.
+    """Logits as they are kept: float16, what lies beyond its range at its ends.
 
     >>> as_stored(np.array([1.5, -1e9], np.float32)).tolist()
     [1.5, -65504.0]

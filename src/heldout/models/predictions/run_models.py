@@ -65,7 +65,6 @@ class Pending:
     identity: Mapping[str, Any]
     key: str
     job: str
-    on_gpu: bool
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,11 @@ def plan_predictions(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
     A run on images that have changed since does not count, nor one that holds less than is asked
-    for. One that holds more will do: all logits for the top k, features that nobody needs.
+    for. One that holds all logits will do for the top k.
     """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
@@ -128,20 +126,17 @@ def plan_predictions(
         key = identity_key(identity, model.label_space)
         run = known.get(store.folder(images_hash, model.name, key))
         if run is not None:
-            there = run.run
-            holds = keep == "topk" or there["keeps"] == "logits"
             count = current.changed(run)
-            if holds and (there["features"] or not features) and not count:
+            if not count and (keep == "topk" or run.run["keeps"] == "logits"):
                 stored.append(run)
                 continue
             replaced.append(run)
             if count:
                 stale.append(run)
                 changed = max(changed, count)
-        on_gpu = not features and runs_on_gpu(model)
-        what = sha256_text(canonical_json([model.name, key, keep, features]))
+        what = sha256_text(canonical_json([model.name, key, keep]))
         job = f"predict-{images_hash[:12]}-{what[:12]}"
-        pending.append(Pending(model, identity, key, job, on_gpu))
+        pending.append(Pending(model, identity, key, job))
         size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
     return PredictPlan(
         testset,
@@ -172,7 +167,6 @@ def predict(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     plan: PredictPlan | None = None,
@@ -185,9 +179,7 @@ def predict(
     holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
     returned.
     """
-    wanted: dict[str, Any] = {
-        "workspace": workspace, "images": images, "keep": keep, "features": features,
-    }  # fmt: skip
+    wanted: dict[str, Any] = {"workspace": workspace, "images": images, "keep": keep}
     plan = plan or plan_predictions(testset, models, **wanted)
     if not plan.pending:
         return list(plan.stored)
@@ -212,7 +204,7 @@ def predict(
                         keep=keep,
                     )
                 else:
-                    predictor = PredictWork(files, running, keep, features, workers)
+                    predictor = PredictWork(files, running, keep, workers)
                 with contextlib.closing(predictor):
                     summary = run_job(
                         Job(
@@ -319,7 +311,6 @@ class ModelRows:
 
     topk: np.ndarray
     logits: np.ndarray | None
-    features: np.ndarray | None
     failures: dict[int, str]
     digests: list[str | None]
 
@@ -337,7 +328,6 @@ class PredictWork:
     files: ImageFiles
     models: Sequence[Model]
     keep: str = "logits"
-    features: bool = False
     workers: int | None = None
 
     def predict(
@@ -380,7 +370,6 @@ class PredictWork:
         classes = len(model.label_space)
         logits = np.zeros((n, classes), np.float32)
         failures = dict(bad)
-        found: list[np.ndarray] = []
         good = sorted(pixels)
         for at in range(0, len(good), BATCH):
             rows = good[at : at + BATCH]
@@ -394,23 +383,13 @@ class PredictWork:
                 if not finite:
                     failures[row] = f"not finite: {model.name} gave no number"
             logits[rows] = output.logits
-            if self.features:
-                if output.features is None:
-                    raise HeldoutError(f"{model.name} gives no features")
-                found.append(output.features)
         failed = sorted(failures)
         logits[failed] = 0.0
         best = top_k(logits)
         best[failed] = -1
-        features = None
-        if self.features:
-            features = np.zeros((n, found[0].shape[1] if found else 0), np.float16)
-            if found:
-                features[good] = as_stored(np.concatenate(found))
-                features[failed] = 0.0
         # Full precision decides the order; float16 keeps the numbers.
         kept = as_stored(logits) if self.keep == "logits" else None
-        return ModelRows(best, kept, features, failures, self.files.used(start, stop, failures))
+        return ModelRows(best, kept, failures, self.files.used(start, stop, failures))
 
 
 def pack_arrays(failures: Mapping[int, str], arrays: Mapping[str, np.ndarray | None]) -> bytes:
@@ -434,17 +413,14 @@ def unpack_arrays(packed: Path | IO[bytes]) -> tuple[dict[int, str], dict[str, n
 def pack(rows: ModelRows) -> bytes:
     """A model's outputs as bytes."""
     digests = np.array([digest or "" for digest in rows.digests], "S64")
-    arrays = {"topk": rows.topk, "logits": rows.logits, "features": rows.features}
-    return pack_arrays(rows.failures, {**arrays, "sha256": digests})
+    return pack_arrays(rows.failures, {"topk": rows.topk, "logits": rows.logits, "sha256": digests})
 
 
 def unpack(packed: Path | IO[bytes]) -> ModelRows:
     """What :func:`pack` wrote."""
     failures, arrays = unpack_arrays(packed)
     digests = [digest.decode() or None for digest in arrays["sha256"].tolist()]
-    return ModelRows(
-        arrays["topk"], arrays.get("logits"), arrays.get("features"), failures, digests
-    )
+    return ModelRows(arrays["topk"], arrays.get("logits"), failures, digests)
 
 
 # --------------------------------------------------------------------------- groups
@@ -462,7 +438,7 @@ class _Group(JobResults):
     ) -> None:
         self.testset, self.pending, self.units = testset, pending, units
         self.models = [JobResults(runs / entry.job) for entry in pending]
-        self.on_gpu = pending[0].on_gpu
+        self.on_gpu = runs_on_gpu(pending[0].model)
         super().__init__(self.models[0].folder)
 
     def has(self, key: str) -> bool:
@@ -498,7 +474,7 @@ def _groups(plan: PredictPlan, files: ImageFiles, workspace: Workspace) -> list[
     """Models that run together: those of the CPU; on GPUs those of one geometry."""
     members: dict[str, list[Pending]] = {}
     for entry in plan.pending:
-        key = entry.model.preprocessing.geometry.key if entry.on_gpu else ""
+        key = entry.model.preprocessing.geometry.key if runs_on_gpu(entry.model) else ""
         members.setdefault(key, []).append(entry)
     groups = []
     for key, pending in members.items():
@@ -565,16 +541,11 @@ def assemble(
             fix="check where the images are (--images), and the model",
         )
     logits = [part.logits for part in parts if part.logits is not None]
-    features = [part.features for part in parts if part.features is not None]
-    width = max((part.shape[1] for part in features), default=0)
-    # A unit of failed images alone does not know how wide features are.
-    features = [f if f.shape[1] == width else np.zeros((len(f), width), f.dtype) for f in features]
     return Predictions(
         model=entry.model.name,
         image_ids=testset.image_ids,
         topk=np.concatenate([part.topk for part in parts]),
         logits=np.concatenate(logits) if logits else None,
-        features=np.concatenate(features) if width else None,
         label_space=entry.model.label_space,
         failures=failures,
         identity=entry.identity,

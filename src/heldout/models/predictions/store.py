@@ -93,7 +93,6 @@ class PredictionStore:
             "failed": len(predictions.failures),
             "top_k": int(predictions.topk.shape[1]),
             "keeps": "logits" if predictions.logits is not None else "topk",
-            "features": 0 if predictions.features is None else int(predictions.features.shape[1]),
             "label_space": predictions.label_space.name,
             "label_space_fingerprint": predictions.label_space.fingerprint,
             "identity": dict(predictions.identity),
@@ -173,8 +172,8 @@ class PredictionStore:
         return table if "sha256" in table.column_names else None
 
     def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
-        """Read the outputs of a stored run, without logits and features if not ``values``."""
-        wide = {"logits", "features"} if values else set()
+        """Read the outputs of a stored run, without logits if not ``values``."""
+        wide = {"logits"} if values else set()
         table = _parts(run, {"image_id", "topk", "failure", "sha256"} | wide)
         if len(table) != run.run["n"]:
             raise BadFile(
@@ -188,7 +187,6 @@ class PredictionStore:
             image_ids=table["image_id"].combine_chunks(),
             topk=_matrix(table["topk"], np.int32),
             logits=_matrix(table["logits"]) if "logits" in table.column_names else None,
-            features=_matrix(table["features"]) if "features" in table.column_names else None,
             label_space=run.label_space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
@@ -218,7 +216,7 @@ def _parts(run: StoredRun, wanted: set[str]) -> Any:
 
 
 def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
-    """Write one part: image_id, topk, logits and features where kept, failure, sha256 if known."""
+    """Write one part: image_id, topk, logits where kept, failure, sha256 if known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,9 +224,8 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
         "image_id": predictions.image_ids[rows.start : rows.stop],
         "topk": _lists(predictions.topk[rows].astype(np.int32)),
     }
-    for name, values in (("logits", predictions.logits), ("features", predictions.features)):
-        if values is not None:
-            columns[name] = _lists(values[rows])
+    if predictions.logits is not None:
+        columns["logits"] = _lists(predictions.logits[rows])
     reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
     columns["failure"] = pa.array(reasons, pa.string())
     if predictions.digests is not None:
