@@ -138,7 +138,7 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
 def test_a_run_that_holds_more_will_do(tmp_path: Path) -> None:
     testset, place = make_set(tmp_path), Workspace(tmp_path)
     (full,) = predict(testset, [ColourModel()], workspace=place)
-    (again,) = predict(testset, [ColourModel()], workspace=place, keep="topk", fast=True)
+    (again,) = predict(testset, [ColourModel()], workspace=place, keep="topk")
     assert again.folder == full.folder
     assert not plan_predictions(testset, [ColourModel()], workspace=place, keep="topk").pending
 

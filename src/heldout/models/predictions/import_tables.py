@@ -1,8 +1,7 @@
-"""Tables of outputs: CSV, JSON lines, Parquet and timm's four JSON layouts."""
+"""Tables of outputs: CSV, JSON lines and Parquet."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.core.files import existing_file
-from heldout.core.tables import csv_header, read_table_file, table_from_rows, text_ids
+from heldout.core.tables import csv_header, read_table_file, text_ids
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
 from heldout.models.predictions.import_arrays import Outputs, check_indices, outputs_from_logits
 from heldout.models.predictions.predictions import top_k
@@ -95,10 +93,7 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
     Columns of a CSV file that hold one value per class are read as numbers at once: a thousand
     logits per row as text would need several times their memory.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        return _read_json_table(path)
-    if suffix not in (".csv", ".tsv"):
+    if path.suffix.lower() not in (".csv", ".tsv"):
         return read_table_file(path)
     import pyarrow as pa
 
@@ -106,49 +101,6 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
     found = _ranked(names, (*_LOGITS, *_PROBABILITIES))
     wide = found if len(found) > 1 else _class_columns(names, label_space)
     return read_table_file(path, types=dict.fromkeys(wide, pa.float32()))
-
-
-def _read_json_table(path: Path) -> Any:
-    """timm's JSON: an object per file name, ``columns`` and ``data``, a list of rows, or lines."""
-    try:
-        value = _parse(existing_file(path, "file").read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise BadFile(path, f"not valid JSON ({error})", fix="write or fetch it again") from None
-    rows = _json_rows(value)
-    if rows is None:
-        raise BadFile(
-            path,
-            "is not a table of outputs",
-            fix="give a list of objects, an object for every file name, or columns and data",
-        )
-    if not rows:
-        raise BadFile(path, "has no rows", fix="write or fetch it again")
-    return table_from_rows(rows, path)
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if error.msg != "Extra data" or len(lines) < 2:
-            raise
-        return [json.loads(line) for line in lines]
-
-
-def _json_rows(value: Any) -> list[dict[str, Any]] | None:
-    if isinstance(value, dict) and isinstance(value.get("columns"), list):
-        names, data = value["columns"], value.get("data")
-        if not isinstance(data, list) or not all(
-            isinstance(row, list) and len(row) == len(names) for row in data
-        ):
-            return None
-        return [dict(zip(names, row, strict=True)) for row in data]
-    if isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
-        return [{"filename": name, **row} for name, row in value.items()]
-    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-        return value
-    return None
 
 
 _QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
