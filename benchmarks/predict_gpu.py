@@ -216,11 +216,11 @@ class Classifier:
 
 
 def exact_batch(paths: list[str]) -> np.ndarray:
-    """Pixels of the exact path, by worker processes."""
+    """Pixels of the exact path."""
     from heldout.data.images.preprocessing import Geometry
     from heldout.models.gpu.pillow_workers import PillowWorkers
 
-    pool = PillowWorkers(Geometry(), processes=WORKERS)
+    pool = PillowWorkers(Geometry(), threads=WORKERS)
     try:
         made = [pool.submit(Path(path).read_bytes) for path in paths]
         return np.stack([one.result() for one in made])  # type: ignore[arg-type]
@@ -391,9 +391,7 @@ class Ours:
         from heldout.models.gpu.pipeline import Pipeline
 
         if self.pipeline is None:
-            settings = Settings(
-                **{"batch": BATCH, "processes": max(WORKERS - 4, 2), **self.settings}
-            )
+            settings = Settings(**{"batch": BATCH, "pillow": max(WORKERS - 4, 2), **self.settings})
             self.pipeline = Pipeline(
                 file_reads(self.paths), self.networks, device=DEVICE, settings=settings
             )

@@ -70,7 +70,7 @@ def device_pixels(data: list[bytes], geometry: Geometry) -> tuple[np.ndarray, di
     """Pixels as a lane of the pipeline makes them, and what failed."""
     names = [str(i) for i in range(len(data))]
     reads = reads_of(MemorySource(dict(zip(names, data, strict=True))), names)
-    pool = PillowWorkers(geometry, processes=0)
+    pool = PillowWorkers(geometry, threads=2)
     slot = HostBatch(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
     read_part(
         slot, reads, range(len(data)), range(len(data)), (0, slot.buffer.numel()), pool

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("device_decodes")
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SETTINGS = Settings(
-    batch=16, readers=2, processes=2, slots=3,
+    batch=16, readers=2, pillow=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 NOTHING_AGAIN = Calibration(

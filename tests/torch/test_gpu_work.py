@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("device_decodes")
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SPACE = LabelSpace.from_ids("tens", [f"c{i}" for i in range(10)])
 SETTINGS = Settings(precision="bfloat16",
-    batch=32, readers=2, processes=2, slots=3,
+    batch=32, readers=2, pillow=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
 COUNT, BROKEN = 300, 50

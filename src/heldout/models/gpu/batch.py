@@ -22,7 +22,7 @@ class Settings:
     ``batch``      images per batch, of decoding and of the models
     ``decoders``   threads that decode on the device; more than two do not pay
     ``readers``    threads that read files; 0: as many as suit where the images are
-    ``processes``  processes that decode for the exact path; 0: in threads
+    ``pillow``     threads that decode for the exact path
     ``slots``      batches that may be read or decoded at the same time
     ``slot_bytes`` bytes of encoded images per image that a slot holds at first
     ``sample``     images that go through both paths to find the threshold
@@ -32,7 +32,7 @@ class Settings:
     batch: int = 256
     decoders: int = 2
     readers: int = 0
-    processes: int = 12
+    pillow: int = 12
     slots: int = 6
     slot_bytes: int = 1 << 18
     sample: int = SAMPLE

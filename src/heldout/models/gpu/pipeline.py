@@ -83,7 +83,7 @@ class Pipeline:
         geometry = networks[0].preprocessing.geometry
         cuda = device.startswith("cuda")
         self._stack.enter_context(arithmetic())
-        self.pool = PillowWorkers(geometry, processes=s.processes)
+        self.pool = PillowWorkers(geometry, threads=s.pillow)
         self._stack.callback(self.pool.close)
         self._closing, self._known = threading.Event(), threading.Event()
         self._calibrating, self._counting = threading.Lock(), threading.Lock()
