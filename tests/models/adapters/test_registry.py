@@ -58,17 +58,6 @@ def test_built_in_names() -> None:
     assert load_model("lite0").name == "lite0"
 
 
-def test_list_files(tmp_path: Path) -> None:
-    path = tmp_path / "models.txt"
-    path.write_text("# ours\nlite1   # the middle one\n\n  lite0\nonnx:a#b.onnx\n")
-    assert expand([f"@{path}", "lite2", "lite1"]) == ["lite1", "lite0", "onnx:a#b.onnx", "lite2"]
-    path.write_text("# nothing\n")
-    with pytest.raises(UserError, match="is empty"):
-        expand([f"@{path}"])
-    with pytest.raises(NotFound, match="no list of models"):
-        expand(["@none.txt"])
-
-
 def test_onnx_files_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path / "m", small_graph(), name="b")
     write_model(tmp_path / "m", small_graph(), name="a")

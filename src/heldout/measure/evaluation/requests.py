@@ -37,7 +37,7 @@ RunModels = Annotated[
     tuple[str, ...],
     option(
         "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
-        "predictions:FILE, a stored one; a glob, all, or @list-file; repeatable.",
+        "predictions:FILE, a stored one; a glob, or all; repeatable.",
         "-m",
         flag="model",
     ),

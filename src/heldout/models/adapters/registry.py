@@ -11,7 +11,6 @@ Models:
 ``predictions:PATH``       outputs that another program wrote; read, not run
 ``NAME``, ``NAME:...``     a plug-in: an entry point of the group ``heldout.models``
 ``all``, ``lite*``, ...    the installed built-in models; patterns over names and files
-``@models.txt``            a file with one of the above per line; ``#`` begins a comment
 =========================  ====================================================================
 
 Encoders:
@@ -184,12 +183,10 @@ def _call(
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-    """Names without ``all``, patterns and list files, each once, in order; nothing is loaded."""
+    """Names without ``all`` and patterns, each once, in order; nothing is loaded."""
     found: dict[str, None] = {}
     for argument in arguments:
-        lines = _lines(Path(argument[1:])) if argument.startswith("@") else [argument]
-        for line in lines:
-            found |= dict.fromkeys(_expand_one(line))
+        found |= dict.fromkeys(_expand_one(argument))
     return list(found)
 
 
@@ -221,7 +218,7 @@ def can_be_run(text: str) -> bool:
     >>> can_be_run("resnet50"), can_be_run("lite0@7e5a7305e88a"), can_be_run("all")
     (False, False, False)
     """
-    if text in VARIANTS or text.startswith("@") or _USER_CODE.match(text):
+    if text in VARIANTS or _USER_CODE.match(text):
         return True
     prefix, colon, rest = text.partition(":")
     if colon and rest and prefix in (*MODELS, "predictions"):
@@ -261,20 +258,6 @@ def _expand_one(argument: str) -> tuple[str, ...]:
     found = list_models(argument)
     if not found:
         raise NotFound(f"no {'files' if is_file else 'models'} match {argument!r}", fix=_offer())
-    return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise NotFound(
-            f"no list of models at {path}", fix="give a text file, one model per line"
-        ) from None
-    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
-    found = [line for line in lines if line]
-    if not found:
-        raise UserError(f"the list of models {path} is empty", fix="name one model per line")
     return found
 
 

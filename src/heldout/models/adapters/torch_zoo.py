@@ -21,7 +21,7 @@ from typing import Any
 
 from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.data.images.preprocessing import Preprocessing
-from heldout.data.labels.label_space import Class, LabelSpace, folded
+from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.models.adapters.model import label_space_of, resize_and_crop
 from heldout.models.adapters.torch_model import (
     TorchModel,
@@ -190,20 +190,6 @@ def preset_preprocessing(preset: Any, name: str) -> Preprocessing:
         mean=tuple(preset.mean),
         std=tuple(preset.std),
     )
-
-
-def same_classes(categories: list[str], space: LabelSpace) -> bool:
-    """Whether torchvision's class names are those of a label space, class for class.
-
-    Its names are WordNet's except where two classes share one, so one in a hundred may differ.
-    """
-    if len(categories) != len(space):
-        return False
-    agree = sum(
-        folded(category) in {folded(name) for name in item.names}
-        for category, item in zip(categories, space, strict=True)
-    )
-    return agree >= 0.99 * len(space)
 
 
 def cadene_names() -> tuple[str, ...]:
@@ -375,13 +361,13 @@ def _class(label: str) -> Class:
 def _torchvision_label_space(
     weights: Any, classes: str | LabelSpace | None, name: str
 ) -> LabelSpace:
-    if classes is not None:
-        return label_space_of(classes)
-    if not weights.meta["categories"]:
+    """The label space of all of torchvision's published classifiers, unless another is named."""
+    categories = weights.meta["categories"]
+    if classes is None and not categories:
         raise NotApplicable(
             f"{name} with the weights {weights.name} is not a classifier", fix=_OTHER
         )
-    space = LabelSpace.load("imagenet-1k")
-    if not same_classes(weights.meta["categories"], space):
+    space = label_space_of(classes or "imagenet-1k")
+    if classes is None and len(categories) != len(space):
         raise LabelError(f"the classes of {name} are not those of ImageNet-1k", fix=_NAME_CLASSES)
     return space

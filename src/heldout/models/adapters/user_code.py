@@ -23,7 +23,6 @@ from heldout.core.files import existing_file, sha256_file, sha256_text
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
 from heldout.models.adapters.model import (
-    OUTPUTS,
     Model,
     ModelOutput,
     Outputs,
@@ -61,10 +60,6 @@ class FunctionModel:
         outputs: Outputs = "logits",
         thread_safe: bool = False,
     ) -> None:
-        if outputs not in OUTPUTS:
-            raise UserError(f"outputs {outputs!r} of {name}", fix=f"use {' or '.join(OUTPUTS)}")
-        if not isinstance(preprocessing, Preprocessing):
-            raise UserError(f"preprocessing of {name} is none", fix="give a Preprocessing(...)")
         self.name = name
         self.label_space = label_space_of(label_space)
         self.preprocessing: Preprocessing = preprocessing
