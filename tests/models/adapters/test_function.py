@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,16 @@ def test_models_classes_and_functions_that_return_one(own: Path) -> None:
     np.testing.assert_allclose(squared(PIXELS).logits, MEANS**2, rtol=1e-6)
     assert squared.identity != load_model(f"{own}:build").identity  # type: ignore[union-attr]
     assert load_model(f"{own}:Own", name="x").name == "x"
+
+
+def test_a_plain_function_with_a_sidecar(own: Path) -> None:
+    SPACE.write(own.parent / "three.json")
+    stated = {"schema_version": 1, "label_space": "three.json", "files": ["weights.txt"]}
+    own.with_suffix(".json").write_text(json.dumps({**stated, "preprocessing": SMALL.to_dict()}))
+    model = load_model(f"{own}:plain")
+    assert isinstance(model, Model)
+    np.testing.assert_allclose(model(PIXELS).logits, MEANS, rtol=1e-6)
+    assert list(model.identity["files"]) == ["weights.txt"]
 
 
 def test_objects_that_are_no_models(own: Path) -> None:

@@ -185,10 +185,11 @@ def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:
     )
 
 
-class _Sidecar(schema.Document, frozen=True, kw_only=True):
-    """The JSON beside a graph.
+class Sidecar(schema.Document, frozen=True, kw_only=True):
+    """The JSON beside a graph or a Python file.
 
     ``output``, ``features``  names in the graph, where it has several
+    ``files``  for a function: the files, relative to its own, that its outputs depend on
     """
 
     schema_version: int = 1
@@ -198,6 +199,22 @@ class _Sidecar(schema.Document, frozen=True, kw_only=True):
     output: str | None = None
     features: str | None = None
     outputs: Outputs = "logits"
+    files: tuple[str, ...] | None = None
+
+
+def read_sidecar(model: Path) -> tuple[Sidecar, LabelSpace, Preprocessing] | None:
+    """What is stated beside a model's file, in ``<stem>.json`` or ``model.json``, with its label
+    space and preprocessing read; None without one."""
+    paths = (model.with_suffix(".json"), model.parent / "model.json")
+    path = next((beside for beside in paths if beside.is_file()), None)
+    if path is None:
+        return None
+    stated = schema.read(path, Sidecar, fix=f"write it as {example_sidecar()}")
+    return (
+        stated,
+        _label_space(path, stated.label_space),
+        _preprocessing(path, stated.preprocessing),
+    )
 
 
 def example_sidecar() -> str:
@@ -410,23 +427,22 @@ class OnnxModel:
 
 
 def load(path: str) -> OnnxModel:
-    """The model of an ONNX file with a sidecar beside it: ``<stem>.json``, else ``model.json``."""
+    """The model of an ONNX file with a sidecar beside it."""
     file = existing_file(Path(path), "ONNX file")
     session = Session(file, purpose="an ONNX model")
-    sidecars = (file.with_suffix(".json"), file.parent / "model.json")
-    sidecar = next((beside for beside in sidecars if beside.is_file()), None)
+    sidecar = read_sidecar(file)
     if sidecar is None:
         raise NotFound(
             f"{file} has no sidecar that states its label space and preprocessing",
             fix=f"write {file.with_suffix('.json').name} beside it, with the values that it was "
             f"trained with, such as {example_sidecar()}",
         )
-    stated = schema.read(sidecar, _Sidecar, fix=f"write it as {example_sidecar()}")
+    stated, label_space, preprocessing = sidecar
     return OnnxModel(
         session,
         name=stated.name or file.stem,
-        label_space=_label_space(sidecar, stated.label_space),
-        preprocessing=_preprocessing(sidecar, stated.preprocessing),
+        label_space=label_space,
+        preprocessing=preprocessing,
         identity={"adapter": "onnx", "weights": weights_hash(file)},
         output=stated.output,
         features=stated.features,

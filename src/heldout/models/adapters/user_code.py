@@ -32,6 +32,7 @@ from heldout.models.adapters.model import (
     model_input,
     model_output,
 )
+from heldout.models.adapters.onnx import read_sidecar
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "_heldout_classifier"
@@ -133,14 +134,15 @@ def check_models(models: Iterable[Model]) -> None:
 def load(argument: str, /, **model_args: Any) -> Model:
     """The model that ``path/to/file.py:object`` names.
 
-    The object is a :class:`Model`; or a function marked with :func:`classifier`; or a class or
-    function that returns one of these when it is called with ``model_args``.
+    The object is a :class:`Model`; or a function marked with :func:`classifier` or with a sidecar
+    beside its file; or a class or function that returns one of these when it is called with
+    ``model_args``.
     """
     path_text, _, attribute = argument.rpartition(":")
     path = existing_file(Path(path_text), "Python file")
     found = load_object(path, attribute)
     source = {"adapter": "python", "source": sha256_file(path), "object": attribute}
-    return as_model(found, model_args, where=argument, folder=path.parent, identity=source)
+    return as_model(found, model_args, where=argument, path=path, identity=source)
 
 
 def load_object(path: Path, attribute: str) -> Any:
@@ -185,14 +187,11 @@ def as_model(
     model_args: Mapping[str, Any],
     *,
     where: str,
-    folder: Path = Path(),
+    path: Path | None = None,
     identity: Mapping[str, Any],
 ) -> Model:
-    """``found`` as a model: as it is, wrapped as a function, or made by calling it.
-
-    ``folder``  where the files lie that a marked function depends on
-    """
-    made = _direct(found, folder, identity)
+    """``found`` as a model: as it is, wrapped as a function, or made by calling it."""
+    made = _direct(found, path, identity)
     if made is not None:
         if model_args:
             raise UserError(
@@ -201,7 +200,7 @@ def as_model(
         return made
     if callable(found) and _can_be_called(found, model_args):
         full = {**identity, "args": dict(model_args)} if model_args else identity
-        made = _direct(found(**model_args), folder, full)
+        made = _direct(found(**model_args), path, full)
         if made is not None:
             return made
     if callable(found) and model_args:
@@ -209,24 +208,36 @@ def as_model(
     else:
         fix = (
             "mark the function with @heldout.models.adapters.classifier(label_space=..., "
-            "preprocessing=..., files=[...])"
+            "preprocessing=..., files=[...]), or state these in a JSON file beside it"
         )
     raise UserError(f"{where} is not a model", fix=fix)
 
 
-def _direct(found: Any, folder: Path, identity: Mapping[str, Any]) -> Model | None:
-    """``found`` if it is a model, or a marked function as one; else None."""
+def _direct(found: Any, path: Path | None, identity: Mapping[str, Any]) -> Model | None:
+    """``found`` if it is a model, or a function with what a model needs stated; else None."""
     if isinstance(found, Model) and not isinstance(found, type):
         return found
+    name = getattr(found, "__name__", type(found).__name__)
     stated = getattr(found, _MARK, None)
     if stated is None:
-        return None
+        plain = path is not None and callable(found) and not _can_be_called(found, {})
+        beside = read_sidecar(path) if path is not None and plain else None
+        if beside is None:
+            return None
+        sidecar, label_space, preprocessing = beside
+        name = sidecar.name or name
+        stated = {
+            "label_space": label_space,
+            "preprocessing": preprocessing,
+            "files": sidecar.files or (),
+            "outputs": sidecar.outputs,
+        }
     stated = dict(stated)
+    folder = path.parent if path is not None else Path()
     hashes = {
-        name: sha256_file(existing_file(folder / name, "file that a model depends on"))
-        for name in sorted(set(stated.pop("files")))
+        file: sha256_file(existing_file(folder / file, "file that a model depends on"))
+        for file in sorted(set(stated.pop("files")))
     }
-    name = getattr(found, "__name__", type(found).__name__)
     return FunctionModel(found, name=name, identity={**identity, "files": hashes}, **stated)
 
 
