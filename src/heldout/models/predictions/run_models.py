@@ -337,19 +337,13 @@ class PredictWork:
         the other, so that one that breaks does not take the others' with it."""
         models = self.models if places is None else [self.models[place] for place in places]
         geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}
-        pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
-        failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
-        for row in range(start, stop):
-            loaded = load_pixels(self.files, row, list(geometries.values()))
-            for key in geometries:
-                found = loaded if isinstance(loaded, BadImage) else loaded[key]
-                if isinstance(found, BadImage):
-                    failures[key][row - start] = f"{found.trouble}: {found.reason}"
-                else:
-                    pixels[key][row - start] = found
+        loaded = [
+            load_pixels(self.files, row, list(geometries.values())) for row in range(start, stop)
+        ]
         for model in models:
             key = model.preprocessing.geometry.key
-            yield self._run(model, pixels[key], failures[key], start, stop)
+            found = [one if isinstance(one, BadImage) else one[key] for one in loaded]
+            yield self._run(model, found, start)
 
     def record(self, model: int) -> Mapping[str, Any]:
         """How the outputs of the model at a place were made, for the record of its run."""
@@ -358,22 +352,21 @@ class PredictWork:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _run(
-        self,
-        model: Model,
-        pixels: dict[int, np.ndarray],
-        bad: dict[int, str],
-        start: int,
-        stop: int,
-    ) -> ModelRows:
-        n = stop - start
-        classes = len(model.label_space)
+    def _run(self, model: Model, pixels: Sequence[np.ndarray | BadImage], start: int) -> ModelRows:
+        n, classes = len(pixels), len(model.label_space)
         logits = np.zeros((n, classes), np.float32)
-        failures = dict(bad)
-        good = sorted(pixels)
+        failures: dict[int, str] = {}
+        good: list[int] = []
+        images: list[np.ndarray] = []
+        for row, found in enumerate(pixels):
+            if isinstance(found, BadImage):
+                failures[row] = f"{found.trouble}: {found.reason}"
+            else:
+                good.append(row)
+                images.append(found)
         for at in range(0, len(good), BATCH):
             rows = good[at : at + BATCH]
-            output = model(np.stack([pixels[row] for row in rows]))
+            output = model(np.stack(images[at : at + BATCH]))
             if output.logits.shape != (len(rows), classes):
                 raise HeldoutError(
                     f"{model.name} gave logits of shape {output.logits.shape} for {len(rows)} images "
@@ -389,7 +382,7 @@ class PredictWork:
         best[failed] = -1
         # Full precision decides the order; float16 keeps the numbers.
         kept = as_stored(logits) if self.keep == "logits" else None
-        return ModelRows(best, kept, failures, self.files.used(start, stop, failures))
+        return ModelRows(best, kept, failures, self.files.used(start, start + n, failures))
 
 
 def pack_arrays(failures: Mapping[int, str], arrays: Mapping[str, np.ndarray | None]) -> bytes:
