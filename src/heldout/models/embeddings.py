@@ -308,9 +308,7 @@ def _read_npz(path: Path, facts: Mapping[str, Any]) -> Embeddings:
         raise BadFile(
             path, f"cannot be read ({error})", fix="save it again without objects"
         ) from None
-    if ids.ndim != 1:
-        raise BadFile(path, f"ids are {ids.shape}", fix=_IDS_FIX)
-    return _checked(path, vectors, [str(name) for name in ids.tolist()], facts)
+    return _checked(path, vectors, [str(name) for name in ids.ravel().tolist()], facts)
 
 
 def _load(path: Path) -> np.ndarray:

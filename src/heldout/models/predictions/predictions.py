@@ -125,19 +125,14 @@ def top_k(logits: np.ndarray, k: int = TOP_K) -> np.ndarray:
     [[1, 2]]
     """
     k = min(k, logits.shape[1])
-    if k < logits.shape[1]:
-        # A partition finds the k-th value; everything at or above it is then sorted exactly.
-        kth = -np.partition(-logits, k - 1, axis=1)[:, k - 1 : k]
-        ahead = (logits > kth).sum(axis=1, keepdims=True)
-        level = logits == kth
-        keep = (logits > kth) | (level & (np.cumsum(level, axis=1) <= k - ahead))
-        columns = np.nonzero(keep)[1].reshape(len(logits), k)
-    else:
-        columns = np.broadcast_to(np.arange(k), logits.shape)
-    values = np.take_along_axis(logits, columns, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    best: np.ndarray = np.take_along_axis(columns, order, axis=1).astype(np.int32)
-    return best
+    losses = -logits
+    # A partition finds the k-th value; only what is at or above it is sorted.
+    limits = np.partition(losses, k - 1, axis=1)[:, k - 1]
+    best = []
+    for row, limit in zip(losses, limits, strict=True):
+        near = np.flatnonzero(row <= limit)
+        best.append(near[np.argsort(row[near], kind="stable")[:k]])
+    return np.array(best, np.int32).reshape(len(logits), k)
 
 
 def as_stored(values: np.ndarray) -> np.ndarray:
