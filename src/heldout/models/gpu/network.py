@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -294,11 +293,11 @@ class Network:
         )
         self._reverse = values.colours == "BGR"
         rewritten = fuse_convolutions(module) if fuse else None
-        plain = functools.cache(lambda: self._reduced(copy.deepcopy(module)))
+        plain = self._reduced(copy.deepcopy(module))
         # Without tensor cores torch's default layout is a sixth faster than channels last.
         self._exact = module.to(device, torch.float32)
         self.fused = rewritten is not None and self._no_worse(self._reduced(rewritten), plain)
-        self._fast: Any = rewritten if self.fused else plain()
+        self._fast: Any = rewritten if self.fused else plain
 
     def fast(self, pixels: Any) -> tuple[Any, Any, Any]:
         """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision. On the device: logits
@@ -314,7 +313,7 @@ class Network:
 
         return module.to(self.device, self._type, memory_format=torch.channels_last)
 
-    def _no_worse(self, candidate: Any, plain: Callable[[], Any]) -> bool:
+    def _no_worse(self, candidate: Any, plain: Any) -> bool:
         """Whether a rewritten model is about as near to the exact one as the plain one, on a few
         images.
 
@@ -338,7 +337,7 @@ class Network:
                 return False
             if mine <= enough:
                 return True
-            return mine < math.inf and mine <= 2 * _distance(plain()(images), truth) + enough
+            return mine < math.inf and mine <= 2 * _distance(plain(images), truth) + enough
 
     def exact(self, pixels: Any) -> Any:
         """Logits float32 (b, classes), without TF32."""
