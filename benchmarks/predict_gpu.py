@@ -216,11 +216,11 @@ class Classifier:
 
 
 def exact_batch(paths: list[str]) -> np.ndarray:
-    """Pixels of the exact path, by worker processes."""
+    """Pixels of the exact path."""
     from heldout.data.images.preprocessing import Geometry
     from heldout.models.gpu.pillow_workers import PillowWorkers
 
-    pool = PillowWorkers(Geometry(), processes=WORKERS)
+    pool = PillowWorkers(Geometry(), threads=WORKERS)
     try:
         made = [pool.submit(Path(path).read_bytes) for path in paths]
         return np.stack([one.result() for one in made])  # type: ignore[arg-type]
@@ -391,9 +391,7 @@ class Ours:
         from heldout.models.gpu.pipeline import Pipeline
 
         if self.pipeline is None:
-            settings = Settings(
-                **{"batch": BATCH, "processes": max(WORKERS - 4, 2), **self.settings}
-            )
+            settings = Settings(**{"batch": BATCH, "pillow": max(WORKERS - 4, 2), **self.settings})
             self.pipeline = Pipeline(
                 file_reads(self.paths), self.networks, device=DEVICE, settings=settings
             )
@@ -426,7 +424,6 @@ class Ours:
 
 LOADER = "PIL DataLoader, 16 workers, bfloat16"
 DEFAULT = "heldout, exact by recheck (default)"
-FAST = "heldout, fast (no recheck)"
 SPDL, DALI = "SPDL, 16 threads of FFmpeg, float16", "DALI, {}% of JPEGs in hardware, float16"
 
 
@@ -700,11 +697,9 @@ def phase_race(folder: Path, rounds: int, ten: int, limit: float, *, short: bool
         "nvJPEG through torchvision, image by image resize": lambda: nvjpeg_loop_pass(
             paths[: BATCH * 24], bf16
         ),
-        FAST: Ours(mine[:1], paths, fast=True),
         DEFAULT: Ours(mine[:1], paths),
         "heldout, exact by recheck, 2 threads that read": Ours(mine[:1], paths, readers=2),
         "heldout, exact by recheck, kernels not fused": Ours([plain], paths),
-        f"heldout, {ten} models, fast": Ours(mine, some, fast=True),
         f"heldout, {ten} models, exact by recheck": Ours(mine, some),
     }
     # Ours come first, so that they load the nvJPEG that is beside torch and not a peer's.

@@ -60,17 +60,18 @@ def test_predicts_once_and_scores_as_eval_does(run: Run, place: Workspace) -> No
     assert values == expected
 
 
-def test_the_plan_knows_features_and_top_k(run: Run, place: Workspace) -> None:
+def test_the_plan_knows_the_top_k(run: Run, place: Workspace) -> None:
     base = ["predict", "-m", "models.py:a", "-t", SETS[0]]
     (plan,) = run(*base, "--keep", "topk", "--plan", "--json").json
     assert plan["to_run"] == ["a"] and plan["bytes"] == 0
     assert run(*base, "--keep", "topk").code == 0
     assert "1 to run (a)" in run(*base, "--plan").err, "the top k are less than all logits"
-    assert run(*base, "--keep-features").code == 0
+    assert run(*base).code == 0
     store = PredictionStore(place.predictions)
     (group,) = place.predictions.iterdir()
-    assert {stored.run["features"] for stored in store.runs(group.name)} == {0, 3}
-    for asked in (["--keep-features"], [], ["--keep", "topk"]):  # the most holds the rest
+    (stored,) = store.runs(group.name)
+    assert stored.run["keeps"] == "logits", "they replace it"
+    for asked in ([], ["--keep", "topk"]):  # the most holds the rest
         assert "everything is stored" in run(*base, *asked, "--plan").err
     refused(run(*base, "--keep", "everything"), "--keep is 'everything'")
 

@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -171,46 +170,6 @@ def test_published_lists_share_predictions_whatever_their_name(run: Run, publish
     assert run("import", "predictions", guesses, "-t", "first").code == 0
     scored = [run("score", "-t", name, "-m", "a", "--json") for name in ("first", "second")]
     assert [ran.code for ran in scored] == [0, 0] and top1(scored[0]) == top1(scored[1])
-
-
-def before(place: Workspace) -> None:
-    """Rewrite a workspace as heldout wrote it before it kept digests and namespaces."""
-    import pyarrow.parquet as pq
-
-    from heldout.data.testset.hashing import images_hash
-
-    for part in place.predictions.rglob("part-*.parquet"):
-        pq.write_table(pq.read_table(part, partitioning=None).drop_columns(["sha256"]), part)
-    for file in place.testsets.glob("*/card.json"):
-        card: dict[str, Any] = json.loads(file.read_text())
-        new = card["images_hash"]
-        card.pop("images_namespace", None)
-        card["images_hash"] = images_hash(pq.read_table(file.parent / "images.parquet"))
-        file.write_text(json.dumps(card))
-        folder = place.predictions / new[:12]
-        if folder.is_dir():
-            for run in folder.glob("*/run.json"):
-                run.write_text(run.read_text().replace(new, card["images_hash"]))
-            folder.rename(place.predictions / card["images_hash"][:12])
-
-
-def test_stores_written_before_still_open(
-    unhashed: Callable[..., Ran], run: Run, tmp_path: Path
-) -> None:
-    first = unhashed()
-    assert run("eval", "-m", "models.py:a", "-t", "colours-1").code == 0
-    made = len(calls(tmp_path))
-    before(Workspace(tmp_path))
-    again = unhashed()
-    assert again.code == 0 and top1(again) == top1(first)
-    assert "everything is stored" in again.err
-    assert "a was stored before heldout recorded" in again.err and "heldout prune" in again.err
-    hashed = run("eval", "-m", "models.py:a", "-t", "colours-1")
-    assert "everything is stored" in hashed.err and "before heldout" not in hashed.err
-    assert len(calls(tmp_path)) == made
-    assert run("verify", "mine", "colours-1").code == 0
-    recolour(tmp_path / "files", ["0004.img"])
-    refused(run("eval", "-m", "models.py:a", "-t", "colours-1"), "1 images of colours-1")
 
 
 def test_imported_predictions_are_taken_at_their_word(run: Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pretrainedmodels.utils
 import pytest
 import torch
 
-from heldout.core.errors import LabelError, MissingExtra, NotFound, UserError
+from heldout.core.errors import MissingExtra, NotFound, UserError
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import list_models, load_model
@@ -82,12 +82,6 @@ def test_every_preprocessing_of_the_package_is_bit_equal(
             np.testing.assert_array_equal(made, expected, err_msg=f"{name} {tag}")
 
 
-def test_the_crop_can_be_overruled() -> None:
-    model = load("resnet18", pretrained=False, scale=0.95)
-    assert model.preprocessing.geometry.resize_height == 235
-    assert load("xception", pretrained=False).preprocessing.geometry.resize_height == 333
-
-
 def test_fetched_weights_are_found_in_the_cache(torch_home: Path) -> None:
     reference = build("resnet18", 11)
     url = pretrainedmodels.pretrained_settings["resnet18"]["imagenet"]["url"]
@@ -126,8 +120,6 @@ def test_names_and_mistakes_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
         load("resnet19")
     with pytest.raises(NotFound, match=r"no weights 'x' for dpn92: it has imagenet\+5k"):
         load("dpn92.x")
-    with pytest.raises(LabelError, match="these weights of cadene:inceptionv4 have 1001 classes"):
-        load("inceptionv4.imagenet+background", pretrained=False)
     monkeypatch.setitem(sys.modules, "pretrainedmodels", None)
     with pytest.raises(MissingExtra, match=r"pip install 'heldout\[cadene\]'"):
         load("resnet18")

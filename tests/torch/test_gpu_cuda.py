@@ -70,7 +70,7 @@ def device_pixels(data: list[bytes], geometry: Geometry) -> tuple[np.ndarray, di
     """Pixels as a lane of the pipeline makes them, and what failed."""
     names = [str(i) for i in range(len(data))]
     reads = reads_of(MemorySource(dict(zip(names, data, strict=True))), names)
-    pool = PillowWorkers(geometry, processes=0)
+    pool = PillowWorkers(geometry, threads=2)
     slot = HostBatch(len(data), size=sum(map(len, data)) + 64 * len(data), pinned=True)
     read_part(
         slot, reads, range(len(data)), range(len(data)), (0, slot.buffer.numel()), pool
@@ -88,7 +88,7 @@ def device_pixels(data: list[bytes], geometry: Geometry) -> tuple[np.ndarray, di
     return found, failures
 
 
-@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "box", "lanczos", "nearest"])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_pixels_are_pillows(kind: str, interpolation: Any) -> None:
     geometry = Geometry(
@@ -207,7 +207,7 @@ def test_two_runs_give_the_same_bytes(files: ImageFiles, tmp_path: Path) -> None
         ):
             starts = range(0, 1500, 500)
             made = list(pool.map(lambda start: work.predict(start, start + 500), starts))
-        packed.append([pack(rows, str(i)) for part in made for i, rows in enumerate(part)])
+        packed.append([pack(rows) for part in made for rows in part])
         assert turn == 0 or packed[-1] == packed[0]
 
 

@@ -278,8 +278,6 @@ def test_a_network_takes_the_fused_model(precision: Any) -> None:
     assert quick.fused and not plain.fused
     torch.testing.assert_close(quick.fast(pixels)[0], plain.fast(pixels)[0], rtol=0.02, atol=0.02)
     assert torch.equal(quick.exact(pixels), plain.exact(pixels))
-    with pytest.raises(ValueError, match="without its exact copy"):
-        network(module, exact_too=False).exact(pixels)
 
 
 def test_a_network_keeps_the_plain_model_where_folding_overflows() -> None:

@@ -6,7 +6,6 @@ import io
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,16 +23,20 @@ from heldout.models.gpu.batch import Settings
 from heldout.models.gpu.decode import Event, NvjpegError
 from heldout.models.gpu.network import Network
 from heldout.models.gpu.pipeline import Pipeline, PipelineClosed
+from heldout.models.gpu.threshold import Calibration
 from tests.torch.gpu_case import DEVICE, PillowDecoder, file_reads, reads_of
 
 pytestmark = pytest.mark.usefixtures("device_decodes")
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=32)
 SETTINGS = Settings(
-    batch=16, readers=2, processes=2, slots=3,
+    batch=16, readers=2, pillow=2, slots=3,
     slot_bytes=1 << 13, sample=150,
 )  # fmt: skip
-FAST = replace(SETTINGS, fast=True)
+NOTHING_AGAIN = Calibration(
+    threshold=0.0, sample=0, differing=0, knee=0.0, share=0.0, scale=0.0, expected=0.0,
+    rechecked=0.0,
+)  # fmt: skip
 COUNT, BROKEN, EMPTY, GONE = 240, 50, 60, 70
 
 
@@ -98,6 +101,12 @@ def run(reads: Any, networks: list[Network], settings: Settings, *ranges: tuple[
         return outputs, pipeline.rechecker.calibrations, pipeline.rechecker.equal_kinds
 
 
+def without_recheck(reads: Any, networks: list[Network]) -> Pipeline:
+    """A pipeline that knows its thresholds, of zero: no sample is taken and nothing runs again."""
+    known = (NOTHING_AGAIN,) * len(networks)
+    return Pipeline(reads, networks, device=DEVICE, settings=SETTINGS, calibrations=known)
+
+
 def failures_of(outputs: list[Any], model: int) -> dict[int, str]:
     return {
         out.start + place: why
@@ -141,14 +150,10 @@ class Overflowing(torch.nn.Module):
         return torch.where(brightness[:, None] > 0, torch.inf, logits)
 
 
-@pytest.mark.parametrize("fast", [False, True])
-def test_a_failure_of_one_model_is_its_own(
-    paths: list[Path], networks: list[Network], fast: bool
-) -> None:
-    settings = FAST if fast else SETTINGS
+def test_a_failure_of_one_model_is_its_own(paths: list[Path], networks: list[Network]) -> None:
     over = network("over", Overflowing())
-    both, _, _ = run(file_reads(paths), [*networks, over], settings, (0, COUNT))
-    alone, _, _ = run(file_reads(paths), networks, settings, (0, COUNT))
+    both, _, _ = run(file_reads(paths), [*networks, over], SETTINGS, (0, COUNT))
+    alone, _, _ = run(file_reads(paths), networks, SETTINGS, (0, COUNT))
     failed = failures_of(both, 2)
     assert len(failed) > 20
     assert sum(why.startswith("not finite: over") for why in failed.values()) == len(failed) - 3
@@ -195,7 +200,7 @@ class Slow(torch.nn.Module):
 
 def test_closing_does_not_wait_for_buffers_that_nobody_frees(paths: list[Path]) -> None:
     slow = network("slow", Slow())
-    pipeline = Pipeline(file_reads(paths), [slow], device=DEVICE, settings=FAST)
+    pipeline = without_recheck(file_reads(paths), [slow])
     outputs = pipeline.run(0, COUNT)
     next(outputs)
     while not pipeline._pixels.empty() or pipeline._to_models.qsize() < 2:
@@ -280,12 +285,12 @@ class LateEvent(Event):
 
 
 def test_a_slot_is_never_in_two_batches(paths: list[Path], networks: list[Network]) -> None:
-    with closing(Pipeline(file_reads(paths), networks, device=DEVICE, settings=FAST)) as pipeline:
+    with closing(without_recheck(file_reads(paths), networks)) as pipeline:
         for decoder in pipeline._decoders:
             decoder.stream.record = lambda: LateEvent()  # type: ignore[method-assign]
         list(pipeline.run(0, COUNT))
-        slots = [pipeline._slots.get(timeout=60) for _ in range(FAST.slots)]
-        assert len({id(slot) for slot in slots}) == FAST.slots
+        slots = [pipeline._slots.get(timeout=60) for _ in range(SETTINGS.slots)]
+        assert len({id(slot) for slot in slots}) == SETTINGS.slots
         assert pipeline._slots.empty()
 
 
@@ -299,17 +304,11 @@ def test_a_fault_in_a_reader_reaches_the_caller(
             raise OSError("the disk is gone")
 
     monkeypatch.setattr(pipeline_module, "read_part", fails)
-    with closing(Pipeline(file_reads(paths), networks, device=DEVICE, settings=FAST)) as pipeline:
+    with closing(without_recheck(file_reads(paths), networks)) as pipeline:
         with pytest.raises(OSError, match="the disk is gone"):
             list(pipeline.run(0, 64))
-        slots = [pipeline._slots.get(timeout=60) for _ in range(FAST.slots)]
-        assert len({id(slot) for slot in slots}) == FAST.slots
-
-
-def test_fast_rechecks_nothing(paths: list[Path], networks: list[Network]) -> None:
-    outputs, calibrations, _ = run(file_reads(paths), networks, FAST, (0, 64))
-    assert calibrations is None
-    assert not any(out.models[0].rechecked.any() for out in outputs)
+        slots = [pipeline._slots.get(timeout=60) for _ in range(SETTINGS.slots)]
+        assert len({id(slot) for slot in slots}) == SETTINGS.slots
 
 
 def test_ranges_and_sources_change_nothing(paths: list[Path], networks: list[Network]) -> None:
@@ -332,7 +331,7 @@ def test_a_fault_in_a_model_reaches_the_caller(paths: list[Path]) -> None:
 
     broken = network("broken", Broken())
     with (
-        closing(Pipeline(file_reads(paths), [broken], device=DEVICE, settings=FAST)) as pipeline,
+        closing(without_recheck(file_reads(paths), [broken])) as pipeline,
         pytest.raises(RuntimeError, match="out of order"),
     ):
         list(pipeline.run(0, 64))

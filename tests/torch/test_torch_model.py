@@ -113,23 +113,9 @@ def test_read_only_pixels_are_taken_and_left_alone(pixels: np.ndarray) -> None:
         MemoryError(),
     ],
 )
-def test_out_of_memory_halves_the_batch_and_goes_on(pixels: np.ndarray, error: Exception) -> None:
-    expected = wrap(net())(pixels).logits
-    module = net(most=2, error=error)
-    model = wrap(module, classifier=module.fc)
-    answer = model(pixels)
-    np.testing.assert_allclose(answer.logits, expected, atol=1e-6)
-    assert answer.features is not None
-    assert answer.features.shape == (7, 4)
-    assert module.batches == [7, 3, 1, 1, 1, 1, 1, 1, 1]
-    module.batches.clear()
-    model(pixels)
-    assert module.batches == [1] * 7  # what fitted is remembered
-
-
-def test_one_image_that_does_not_fit_is_a_user_error(pixels: np.ndarray) -> None:
-    with pytest.raises(UserError, match="net does not fit into the memory of cpu with one image"):
-        wrap(net(most=0))(pixels)
+def test_out_of_memory_is_a_user_error(pixels: np.ndarray, error: Exception) -> None:
+    with pytest.raises(UserError, match="net does not fit into the memory of cpu with 7 images"):
+        wrap(net(most=2, error=error))(pixels)
 
 
 def test_other_errors_are_not_taken_for_a_lack_of_memory(pixels: np.ndarray) -> None:

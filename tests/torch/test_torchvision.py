@@ -13,10 +13,11 @@ import torchvision
 from heldout.core.errors import BadFile, MissingExtra, NotApplicable, NotFound, UserError
 from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
+from heldout.data.labels.label_space import folded
 from heldout.models.adapters import list_models, load_model
 from heldout.models.adapters.model import model_input
 from heldout.models.adapters.torch_zoo import load_torchvision as load
-from heldout.models.adapters.torch_zoo import preset_preprocessing, same_classes
+from heldout.models.adapters.torch_zoo import preset_preprocessing
 from tests.torch.conftest import assert_close
 
 IMAGENET = LabelSpace.load("imagenet-1k")
@@ -79,15 +80,13 @@ def test_every_published_classifier_has_the_classes_of_imagenet() -> None:
     for name in models.list_models(module=models):
         for weights in models.get_model_weights(name):
             if weights is not models.VGG16_Weights.IMAGENET1K_FEATURES:
-                assert same_classes(weights.meta["categories"], IMAGENET), weights
-
-
-def test_another_order_of_classes_is_noticed() -> None:
-    categories = list(torchvision.models.ResNet18_Weights.DEFAULT.meta["categories"])
-    assert same_classes(categories, IMAGENET)
-    assert not same_classes(sorted(categories), IMAGENET)
-    assert not same_classes([*categories[1:], categories[0]], IMAGENET)
-    assert not same_classes(categories[:-1], IMAGENET)
+                names = zip(weights.meta["categories"], IMAGENET, strict=True)
+                # WordNet's, except where two classes share one.
+                agree = sum(
+                    folded(category) in {folded(name) for name in item.names}
+                    for category, item in names
+                )
+                assert agree >= 990, weights
 
 
 def test_weights_are_chosen_by_name() -> None:

@@ -16,8 +16,6 @@ whole.
 
 from __future__ import annotations
 
-import io
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +32,6 @@ from heldout.core.errors import (
     MismatchError,
     NotApplicable,
     NotFound,
-    UserError,
 )
 from heldout.core.files import (
     atomic_folder,
@@ -46,16 +43,21 @@ from heldout.core.files import (
     write_text,
 )
 from heldout.core.workspace import Workspace, slug
-from heldout.data.images import BadImage, FolderSource, ImageSource, open_source
+from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder
-from heldout.models.predictions.pixels import ImageFiles, load_pixels
-from heldout.models.predictions.run_models import BATCH, in_images, unit_images
+from heldout.models.predictions.pixels import ImageFiles, image_files, load_pixels
+from heldout.models.predictions.run_models import (
+    BATCH,
+    in_images,
+    pack_arrays,
+    unit_images,
+    unpack_arrays,
+)
 
 SCHEMA_VERSION = 1
 WORK = "embed-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
-DTYPES = ("float32", "float16")
 _HEAD, _VECTORS, _IDS = "embedding.json", "vectors.npy", "ids.txt"
 _IDS_FIX = "write one id per line, in the order of the rows"
 
@@ -95,30 +97,6 @@ def embeddings_folder(workspace: Workspace, encoder: Encoder) -> Path:
     return workspace.root / "embeddings" / f"{slug(encoder.name)}@{encoder_key(encoder)[:12]}"
 
 
-def check_dtype(dtype: str) -> None:
-    """Refuse a type that vectors are not kept in."""
-    if dtype not in DTYPES:
-        raise UserError(f"vectors as {dtype!r}", fix=f"use {' or '.join(DTYPES)}")
-
-
-def pool_image_files(pool: TestSet, images: ImageSource | Path | str | None = None) -> ImageFiles:
-    """The image files of a pool: below its own folder, or where ``images`` says they are."""
-    paths, ids = pool.images["path"].to_pylist(), pool.images["image_id"].to_pylist()
-    names = [path or name for path, name in zip(paths, ids, strict=True)]
-    source: ImageSource
-    if isinstance(images, Path | str):
-        source = open_source(images, ids=names)
-    elif images is not None:
-        source = images
-    elif pool.images_root is not None:
-        source = FolderSource(pool.images_root)
-    else:
-        raise NotApplicable(
-            f"pool {pool.name} does not say where its images are", fix="name the folder: --images"
-        )
-    return ImageFiles(source, names, pool.images["sha256"].to_pylist())
-
-
 def embed(
     pool: TestSet,
     encoder: Encoder,
@@ -137,8 +115,7 @@ def embed(
     ``dtype`` float16 halves the file; the vectors are then those numbers. With ``shard`` only that
     share is made here; until all shares are there, asking for the vectors is refused.
     """
-    check_dtype(dtype)
-    files = pool_image_files(pool, images)
+    files = image_files(pool, images)
     ids = pool.images["image_id"].to_pylist()
     unknown = sum(digest is None for digest in files.digests)
     listed = [[name, digest] for name, digest in zip(ids, files.digests, strict=True)]
@@ -158,7 +135,8 @@ def embed(
     work = EmbedWork(files, encoder)
     known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
     vectors = np.empty((len(ids), encoder.dimension), dtype)
-    failures: dict[str, str] = dict(known.facts["failures"]) if known is not None else {}
+    noted = known.facts["failures"] if known is not None else {}
+    failures = {row: noted[image] for row, image in enumerate(ids) if image in noted}
 
     def make(some: Sequence[Unit], share: Shard | None) -> None:
         total = sum(len(unit.payload) for unit in some)
@@ -178,21 +156,22 @@ def embed(
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
         for unit in some:
             rows = unit.payload
-            vectors[rows.start : rows.stop], bad = unpack(results.read(unit.key))
-            for row in rows:
-                failures.pop(ids[row], None)
-            failures.update({ids[rows[row]]: reason for row, reason in bad.items()})
+            bad, made = unpack_arrays(results.path(unit.key))
+            vectors[rows.start : rows.stop] = made["vectors"]
+            for place, row in enumerate(rows):
+                failures.pop(row, None)
+                if place in bad:
+                    failures[row] = bad[place]
 
     if known is None:
         make(units, shard)
-    # A file that was not there, or was looked for in the wrong folder, may be there by now.
-    failed = [row for row, image in enumerate(ids) if image in failures]
-    readable = {row for row in failed if not isinstance(work.pixels(row), BadImage)}
-    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
-    if known is not None:
-        if not again:
-            return known
+    else:
         vectors[:] = known.vectors
+    # A file that was not there, or was looked for in the wrong folder, may be there by now.
+    readable = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
+    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
+    if known is not None and not again:
+        return known
     for unit in again:
         results.path(unit.key).unlink(missing_ok=True)
     if again:
@@ -207,7 +186,7 @@ def embed(
         "encoder": encoder_facts(encoder),
         "images": what,
         "images_without_hash": unknown,
-        "failures": failures,
+        "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
     }
     write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
     shutil.rmtree(results.folder, ignore_errors=True)
@@ -223,19 +202,20 @@ class EmbedWork:
 
     def __call__(self, rows: range) -> bytes:
         """Embed some rows; failures and vectors are by position among them."""
-        pixels: dict[int, np.ndarray] = {}
+        good: list[int] = []
+        pixels: list[np.ndarray] = []
         failures: dict[int, str] = {}
         for place, row in enumerate(rows):
             found = self.pixels(row)
             if isinstance(found, BadImage):
                 failures[place] = f"{found.trouble}: {found.reason}"
             else:
-                pixels[place] = found
+                good.append(place)
+                pixels.append(found)
         vectors = np.full((len(rows), self.encoder.dimension), np.nan, np.float32)
-        good = sorted(pixels)
         for first in range(0, len(good), BATCH):
             some = good[first : first + BATCH]
-            made = self.encoder.encode_images(np.stack([pixels[place] for place in some]))
+            made = self.encoder.encode_images(np.stack(pixels[first : first + BATCH]))
             if made.shape != (len(some), self.encoder.dimension):
                 raise HeldoutError(
                     f"{self.encoder.name} gave vectors {made.shape} for {len(some)} images, "
@@ -246,28 +226,13 @@ class EmbedWork:
             if not np.isfinite(vectors[place]).all():
                 failures[place] = f"not finite: {self.encoder.name} gave no vector"
                 vectors[place] = np.nan
-        return pack(vectors, failures)
+        return pack_arrays(failures, {"vectors": vectors})
 
     def pixels(self, row: int) -> np.ndarray | BadImage:
         """The pixels of one image as the encoder takes them, or what is wrong with it."""
         geometry = self.encoder.preprocessing.geometry
         found = load_pixels(self.files, row, [geometry])
         return found if isinstance(found, BadImage) else found[geometry.key]
-
-
-def pack(vectors: np.ndarray, failures: dict[int, str]) -> bytes:
-    """A unit's vectors and failures as bytes; equal results, equal bytes."""
-    text = json.dumps({str(row): reason for row, reason in sorted(failures.items())})
-    handle = io.BytesIO()
-    np.savez(handle, vectors=vectors, failures=np.frombuffer(text.encode("utf-8"), np.uint8))
-    return handle.getvalue()
-
-
-def unpack(data: bytes) -> tuple[np.ndarray, dict[int, str]]:
-    """What :func:`pack` wrote."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        failures = json.loads(arrays["failures"].tobytes().decode("utf-8"))
-        return arrays["vectors"], {int(row): reason for row, reason in failures.items()}
 
 
 def rows_of(embeddings: Embeddings, ids: Sequence[str], *, what: str = "images") -> np.ndarray:
@@ -343,9 +308,7 @@ def _read_npz(path: Path, facts: Mapping[str, Any]) -> Embeddings:
         raise BadFile(
             path, f"cannot be read ({error})", fix="save it again without objects"
         ) from None
-    if ids.ndim != 1:
-        raise BadFile(path, f"ids are {ids.shape}", fix=_IDS_FIX)
-    return _checked(path, vectors, [str(name) for name in ids.tolist()], facts)
+    return _checked(path, vectors, [str(name) for name in ids.ravel().tolist()], facts)
 
 
 def _load(path: Path) -> np.ndarray:

@@ -60,5 +60,4 @@ class ImportPredictions(Request, frozen=True, kw_only=True):
     order: Order = "testset"
     classes: Classes | None = None
     array: Annotated[str, option("Which array of an .npz file.")] | None = None
-    repair: Annotated[bool, option("Turn columns stored worst first round, with a note.")] = True
     replace: Replace = False

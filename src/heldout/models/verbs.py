@@ -61,11 +61,7 @@ class StoredPool:
     columns: dict[str, str]
     source: str | None
     content_hash: str
-
-    @property
-    def short(self) -> str:
-        """The beginning of the hash."""
-        return self.content_hash[:12]
+    short = StoredTestset.short
 
 
 def list_stored(request: List, context: Context) -> Result:
@@ -127,7 +123,6 @@ def import_predictions(request: ImportPredictions, context: Context) -> Result:
         order=request.order,
         classes=request.classes,
         array=request.array,
-        repair=request.repair,
         replace=request.replace,
         find=context.find,
     )

@@ -32,7 +32,7 @@ def hide(testset: TestSet, rows: tuple[int, ...]) -> dict[Path, bytes]:
     return kept
 
 
-@pytest.mark.parametrize("options", [{}, {"keep": "topk"}, {"features": True}])
+@pytest.mark.parametrize("options", [{}, {"keep": "topk"}])
 def test_files_that_are_back_are_predicted_and_nothing_else(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:

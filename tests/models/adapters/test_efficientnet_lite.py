@@ -98,7 +98,7 @@ def test_batches_places_and_threads_change_no_bit(name: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: model(images[:5]).logits, range(4)):
             np.testing.assert_array_equal(found, whole.logits[:5])
-    assert model.runtime["micro_batch"] > 1
+    assert model.micro_batch > 1
 
 
 def test_features_are_what_the_last_layer_sees() -> None:

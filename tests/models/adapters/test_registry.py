@@ -58,20 +58,6 @@ def test_built_in_names() -> None:
     assert load_model("lite0").name == "lite0"
 
 
-def test_list_files(tmp_path: Path) -> None:
-    path = tmp_path / "models.txt"
-    path.write_text("# ours\nlite1   # the middle one\n\n  lite0\nonnx:a#b.onnx\n")
-    assert expand([f"@{path}", "lite2", "lite1"]) == ["lite1", "lite0", "onnx:a#b.onnx", "lite2"]
-    path.write_text("# nothing\n")
-    with pytest.raises(UserError, match="is empty"):
-        expand([f"@{path}"])
-    path.write_text("@other.txt\n")
-    with pytest.raises(UserError, match="names another list"):
-        expand([f"@{path}"])
-    with pytest.raises(NotFound, match="no list of models"):
-        expand(["@none.txt"])
-
-
 def test_onnx_files_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path / "m", small_graph(), name="b")
     write_model(tmp_path / "m", small_graph(), name="a")
@@ -90,12 +76,6 @@ def test_onnx_files_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert models[0](pixels(2)).logits.shape == (2, 5)
     with pytest.raises(NotFound, match="no files match"):
         expand(["onnx:m/*.onx"])
-    named = load_model("onnx:m/a.onnx", name="other")
-    assert named.name == "other"
-    with pytest.raises(
-        UserError, match="does not take the model arguments size: it takes name, sidecar"
-    ):
-        load_model("onnx:m/a.onnx", size=3)
     with pytest.raises(
         UserError, match="lite0 does not take the model arguments size: it takes none"
     ):
@@ -187,20 +167,13 @@ def test_nothing_installed_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_model_args() -> None:
-    texts = {"a": "1", "b": "1.5", "c": "true", "d": "null", "e": "[1,2]", "f": '"x"'}
-    assert parse_model_args({**texts, "g": "x=y", "h": "", "i": "{bad"}) == {
-        "a": 1,
-        "b": 1.5,
-        "c": True,
-        "d": None,
-        "e": [1, 2],
-        "f": "x",
-        "g": "x=y",
-        "h": "",
-        "i": "{bad",
-    }
-    with pytest.raises(UserError, match="write name=value"):
-        parse_model_args({"a b": "1"})
+    texts = {"a": "1", "b": "1.5", "c": "true", "d": "null", "e": "[1,2]", "f": '"x"', "g": "x=y"}
+    read = {"a": 1, "b": 1.5, "c": True, "d": None, "e": [1, 2], "f": "x", "g": "x=y"}
+    assert parse_model_args({**texts, "h": "", "i": "{bad"}) == {**read, "h": "", "i": "{bad"}
+    assert parse_model_args(None) == {}
+    for wrong in ("", "a b", "1a"):
+        with pytest.raises(UserError, match="write key=value"):
+            parse_model_args({wrong: "1"})
     with pytest.raises(UserError, match="given twice"):
         parse_model_args({"a": ["1", "2"]})
 

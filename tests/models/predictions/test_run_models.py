@@ -26,11 +26,10 @@ from heldout.data.images import BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
 from heldout.data.testset import load
 from heldout.models.adapters import ModelOutput
-from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
+from heldout.models.predictions import Predictions, PredictionStore, StoredRun, run_models, top_k
 from heldout.models.predictions.pixels import image_files, load_pixels
 from heldout.models.predictions.run_models import (
     PredictWork,
-    job_name,
     pack,
     plan_predictions,
     predict,
@@ -47,7 +46,7 @@ from .running_case import ColourModel, make_set, stored
 def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
     testset = make_set(tmp_path)
     models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
-    runs = predict(testset, models, workspace=Workspace(tmp_path), features=True)
+    runs = predict(testset, models, workspace=Workspace(tmp_path))
     assert [run.model for run in runs] == ["a", "b"]
     files = image_files(testset)
     for run, model in zip(runs, models, strict=True):
@@ -59,22 +58,19 @@ def test_outputs_equal_a_plain_loop(tmp_path: Path) -> None:
                 continue
             pixels = load_pixels(files, row, [model.preprocessing.geometry])
             answer = model(pixels[model.preprocessing.geometry.key][None])  # type: ignore[index]
-            assert made.logits is not None and made.features is not None
+            assert made.logits is not None
             np.testing.assert_array_equal(made.logits[row], answer.logits[0].astype(np.float16))
             assert made.topk[row].tolist() == top_k(answer.logits)[0].tolist()
-            np.testing.assert_array_equal(made.features[row], answer.features[0].astype(np.float16))  # type: ignore[index]
 
 
 @pytest.mark.parametrize(("workers", "batch"), [(1, 1), (1, 64), (3, 7), (8, 16)])
 def test_neither_workers_nor_batches_change_a_byte(
-    tmp_path: Path, workers: int, batch: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, batch: int
 ) -> None:
-    for name, options in (
-        ("one", {"workers": 2, "batch": 16}),
-        ("two", {"workers": workers, "batch": batch}),
-    ):
+    for name, threads, images in (("one", 2, 16), ("two", workers, batch)):
+        monkeypatch.setattr(run_models, "BATCH", images)
         testset = make_set(tmp_path / name)
-        predict(testset, [ColourModel()], workspace=Workspace(tmp_path / name), **options)  # type: ignore[arg-type]
+        predict(testset, [ColourModel()], workspace=Workspace(tmp_path / name), workers=threads)
     assert stored(tmp_path / "one") == stored(tmp_path / "two")
 
 
@@ -134,7 +130,7 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
     (run,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="topk")
     assert run.run["keeps"] == "topk"
     (full,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path))
-    assert full.run["keeps"] == "logits"
+    assert full.run["keeps"] == "logits" and full.folder == run.folder
     with pytest.raises(UserError, match="--keep"):
         predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="everything")
 
@@ -142,7 +138,7 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
 def test_a_run_that_holds_more_will_do(tmp_path: Path) -> None:
     testset, place = make_set(tmp_path), Workspace(tmp_path)
     (full,) = predict(testset, [ColourModel()], workspace=place)
-    (again,) = predict(testset, [ColourModel()], workspace=place, keep="topk", fast=True)
+    (again,) = predict(testset, [ColourModel()], workspace=place, keep="topk")
     assert again.folder == full.folder
     assert not plan_predictions(testset, [ColourModel()], workspace=place, keep="topk").pending
 
@@ -262,7 +258,7 @@ from heldout.core.workspace import Workspace
 root = Path(sys.argv[1])
 print("ready", flush=True)
 models = [ColourModel("a", pause=0.004), ColourModel("b", size=6, version=2)]
-predict(load(root / "testsets/colours-1"), models, workspace=Workspace(root), workers=2, batch=8)
+predict(load(root / "testsets/colours-1"), models, workspace=Workspace(root), workers=2)
 """
 
 
@@ -330,20 +326,6 @@ def test_answers_that_are_no_numbers_fail_with_a_reason(tmp_path: Path) -> None:
     assert (made.topk[good, 0] == 3).all() and (made.topk[list(made.failures)] == -1).all()
 
 
-def test_features_beyond_half_precision_stay_numbers(tmp_path: Path) -> None:
-    testset = make_set(tmp_path, images=20, broken=())
-
-    class Loud(ColourModel):
-        def __call__(self, pixels: np.ndarray) -> ModelOutput:
-            answer = super().__call__(pixels)
-            return ModelOutput(answer.logits, answer.features * 1e6)  # type: ignore[operator]
-
-    (run,) = predict(testset, [Loud()], workspace=Workspace(tmp_path), features=True)
-    made = PredictionStore(tmp_path / "predictions").read(run)
-    assert made.features is not None and np.isfinite(made.features).all()
-    assert not made.failures
-
-
 # units
 
 
@@ -374,7 +356,7 @@ def test_no_two_models_keep_their_results_in_one_folder(tmp_path: Path) -> None:
         ColourModel("a"), ColourModel("b"), ColourModel("a", version=2), ColourModel("a", size=6),
     ]  # fmt: skip
     plan = plan_predictions(testset, models, workspace=Workspace(tmp_path))
-    assert len({job_name(testset, entry) for entry in plan.pending}) == len(models)
+    assert len({entry.job for entry in plan.pending}) == len(models)
 
 
 def turned(width: int, height: int) -> bytes:
@@ -416,31 +398,21 @@ def test_a_line_that_would_be_blown_up_is_an_image_that_fails(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("keep", ["logits", "topk"])
-@pytest.mark.parametrize("features", [False, True])
-def test_what_is_packed_comes_back(tmp_path: Path, keep: str, features: bool) -> None:
+def test_what_is_packed_comes_back(tmp_path: Path, keep: str) -> None:
     testset = make_set(tmp_path, images=20, broken=(3,))
     models = [ColourModel("a"), ColourModel("b", size=6, version=2)]
-    work = PredictWork(image_files(testset), models, keep, features)
+    work = PredictWork(image_files(testset), models, keep)
     rows = list(work.predict(0, 20))
     assert [set(model.failures) for model in rows] == [{3}, {3}]
     if keep == "logits":  # or places could be confused unseen
         first, second = (model.logits for model in rows)
         assert not np.array_equal(first, second)  # type: ignore[arg-type]
     (second_alone,) = work.predict(0, 20, [1])
-    assert pack(second_alone, "b") == pack(rows[1], "b") != pack(rows[0], "b")
-    # Earlier versions kept the models that ran together in one archive.
-    arrays = {}
-    for name, one in zip("ab", rows, strict=True):
-        with np.load(io.BytesIO(pack(one, name))) as packed:
-            arrays |= dict(packed)
-    together = io.BytesIO()
-    np.savez(together, **arrays)
-    for name, expected in zip("ab", rows, strict=True):
-        assert pack(unpack(io.BytesIO(together.getvalue()), name), name) == pack(expected, name)
-        mine = unpack(io.BytesIO(pack(expected, name)), name)
-        assert mine.failures == expected.failures
+    assert pack(second_alone) == pack(rows[1]) != pack(rows[0])
+    for expected in rows:
+        mine = unpack(io.BytesIO(pack(expected)))
+        assert mine.failures == expected.failures and mine.digests == expected.digests
         np.testing.assert_array_equal(mine.topk, expected.topk)
-        for name, wanted in (("logits", keep == "logits"), ("features", features)):
-            assert (getattr(mine, name) is not None) == wanted
-            if wanted:
-                np.testing.assert_array_equal(getattr(mine, name), getattr(expected, name))
+        assert (mine.logits is not None) == (keep == "logits")
+        if keep == "logits":
+            np.testing.assert_array_equal(mine.logits, expected.logits)

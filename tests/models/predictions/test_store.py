@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +32,6 @@ def predictions(
         image_ids=pa.array([f"image {i} é" for i in range(n)]),
         topk=np.argsort(-values, axis=1)[:, :5].astype(np.int32),
         logits=values if logits else None,
-        features=rng.normal(size=(n, 3)).astype(np.float32),
         label_space=SPACE,
         failures={4: "truncated"},
         identity={"version": version},
@@ -53,7 +51,7 @@ def test_what_is_written_is_read(
     back = store.read(listed)
     assert back.hash == written.hash
     assert back.logits is not None and back.logits.dtype == np.float16
-    assert (back.logits == written.logits).all() and (back.features == written.features).all()
+    assert (back.logits == written.logits).all()
     assert dict(back.failures) == {4: "truncated"}
     assert back.label_space == SPACE
 
@@ -68,7 +66,7 @@ def test_a_run_is_read_without_its_wide_columns(tmp_path: Path) -> None:
     at = table.column_names.index("logits")
     pq.write_table(table.set_column(at, "logits", pa.array(["damaged"] * len(table))), part)
     found = store.read(run, values=False)
-    assert found.logits is None and found.features is None
+    assert found.logits is None
     np.testing.assert_array_equal(found.topk, predictions().topk)
     assert found.hash == predictions().hash and found.failures == {4: "truncated"}
 
@@ -110,21 +108,6 @@ def test_two_checkpoints_of_one_name_are_never_mixed(tmp_path: Path) -> None:
         store.select(HASH, ["m"], testset="t")
     (chosen,) = store.select(HASH, [first.folder.name], testset="t")
     assert store.read(chosen).hash == predictions(version="1").hash
-
-
-def test_of_runs_of_the_same_weights_the_fullest_is_meant(tmp_path: Path) -> None:
-    store = PredictionStore(tmp_path)
-    made = predictions()
-    kept = [{}, {"keep": "topk"}, {"features": True}, {"fast": True}]
-    runs = [
-        store.write(replace(made, identity={**made.identity, **more}), images_hash=HASH)
-        for more in kept
-    ]
-    assert len({run.folder for run in runs}) == 4
-    (chosen,) = store.select(HASH, ["all"], testset="t")
-    assert chosen.folder == runs[2].folder
-    (asked,) = store.select(HASH, [runs[3].folder.name], testset="t")
-    assert asked.folder == runs[3].folder
 
 
 @pytest.mark.parametrize("damage", ["truncate", "remove part", "remove all"])

@@ -100,17 +100,12 @@ def timm_write(frame: pd.DataFrame, folder: Path, form: str) -> Path:
         with np.printoptions(threshold=2**31):
             frame.to_csv(path, index=False)
     else:
-        path = folder / "m.json"
-        if form == "json":
-            frame.set_index("filename").to_json(path, indent=4, orient="index")
-        elif form == "json-split":
-            frame.to_json(path, indent=4, orient="split", index=False)
-        else:
-            frame.to_json(path, lines=True, orient="records")
+        path = folder / "m.jsonl"
+        frame.to_json(path, lines=True, orient="records")
     return path
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "json", "json-split", "json-records"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("topk", [1, 3])
 @pytest.mark.parametrize(("index", "label"), [(True, None), (True, "description"), (False, "name")])
@@ -124,7 +119,7 @@ def test_timm_top_k(
     assert outputs.logits is None
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "json", "json-records"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 def test_timm_descriptions_are_class_names(tmp_path: Path, form: str) -> None:
     for separate in (False, True):
         options: dict[str, Any] = {"topk": 3, "separate": separate, "index": False, "kind": "prob"}
@@ -137,7 +132,7 @@ def test_timm_descriptions_are_class_names(tmp_path: Path, form: str) -> None:
             read(path)
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "json", "json-split"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("kind", ["prob", "logit"])
 def test_timm_full_outputs(tmp_path: Path, form: str, separate: bool, kind: str) -> None:
@@ -282,16 +277,11 @@ def test_hostile_tables(tmp_path: Path, header: list[str], row: list[str], patte
         ("m.csv", b"", "column without a name|is empty"),
         ("m.csv", b"image_id,index\n", "has no rows"),
         ("m.jsonl", b'{"image_id": "a", "index": 1}\n{"ima', "line 2 is not valid JSON"),
-        ("m.json", b"", "not valid JSON"),
-        ("m.json", b"{}", "has no rows"),
-        ("m.json", b"[]", "has no rows"),
-        ("m.json", b"3", "is not a table of outputs"),
-        ("m.json", b'{"a.jpg": 3}', "is not a table of outputs"),
-        ("m.json", b'{"columns": ["filename"], "data": [[1, 2]]}', "is not a table of outputs"),
-        ("m.json", b'{"a.jpg": {"index": [[1]]}}', "a list holds lists"),
-        ("m.json", b'{"a.jpg": {"index": {"x": 1}}}', "it is an object"),
-        ("m.json", b'{"a.jpg": {"index": true}}', "True is not a class index|True"),
-        ("m.json", b'{"a.jpg": {"index": 1.5}}', "1.5"),
+        ("m.jsonl", b'{"image": "a.jpg", "index": [[1]]}', "a list holds lists"),
+        ("m.jsonl", b'{"image": "a.jpg", "index": {"x": 1}}', "it is an object"),
+        ("m.jsonl", b'{"image": "a.jpg", "index": true}', "no class named 'True'"),
+        ("m.jsonl", b'{"image": "a.jpg", "index": 1.5}', "1.5"),
+        ("m.json", b"[]", "has the ending '.json'"),
         ("m.parquet", b"PAR1", "cannot be read as Parquet"),
         ("m.txt", b"x", "has the ending '.txt'"),
     ],
@@ -303,7 +293,7 @@ def test_hostile_files(tmp_path: Path, name: str, data: bytes, pattern: str) -> 
     assert "\n" not in caught.value.line
 
 
-@pytest.mark.parametrize("name", ["m.csv", "m.json", "m.jsonl", "m.parquet"])
+@pytest.mark.parametrize("name", ["m.csv", "m.jsonl", "m.parquet"])
 def test_missing_files(tmp_path: Path, name: str) -> None:
     with pytest.raises(NotFound):
         read(tmp_path / name)

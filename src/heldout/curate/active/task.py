@@ -193,7 +193,6 @@ def _part_codes(texts: Sequence[str], name: str) -> np.ndarray:
 
 
 _PREFIX = "embeddings:"
-_ENCODERS = ("conse", "onnx-pair:")
 
 
 class FeatureEncoder:
@@ -228,10 +227,10 @@ class FeatureEncoder:
 
 
 def image_encoder(text: str) -> Encoder:
-    """What turns images into vectors: an encoder (``conse``, ``onnx-pair:FOLDER``) or a model."""
+    """What turns images into vectors: the encoder ``conse`` or a model."""
     from heldout.models.adapters import load_encoder, load_model
 
-    if text.startswith(_ENCODERS):
+    if text.startswith("conse"):
         return load_encoder(text)
     model = load_model(text)
     if not isinstance(model, Model):

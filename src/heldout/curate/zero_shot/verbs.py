@@ -27,8 +27,9 @@ from heldout.curate.zero_shot.requests import OWN, Annotate
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.testset import TestSet, save
-from heldout.models.adapters import Encoder, load_encoder, model_arguments
-from heldout.models.embeddings import Embeddings, embed, pool_image_files, read_embeddings, rows_of
+from heldout.models.adapters import Encoder, load_encoder, parse_model_args
+from heldout.models.embeddings import Embeddings, embed, read_embeddings, rows_of
+from heldout.models.predictions.pixels import image_files
 
 
 def annotate(request: Annotate, context: Context) -> Result:
@@ -45,7 +46,7 @@ def annotate(request: Annotate, context: Context) -> Result:
     check_top_k(request.top, len(space))
     if found.embeddings is None and found.pool is not None:
         # Images that cannot be had are refused before thousands of texts are encoded for them.
-        pool_image_files(found.pool, request.images or found.source)
+        image_files(found.pool, request.images or found.source)
     side = _classes(request, encoder, space, context)
     try:
         vectors = _vectors(request, found, encoder, share, context)
@@ -95,7 +96,7 @@ def annotate(request: Annotate, context: Context) -> Result:
 
 def _encoder(request: Annotate, found: PoolImages, context: Context) -> Encoder | None:
     if request.encoder is not None:
-        given = model_arguments(request.encoder_args or {})
+        given = parse_model_args(request.encoder_args or {})
         return context.find(request.encoder, lambda _, name: load_encoder(name, **given))
     if found.embeddings is None or request.class_vectors is None:
         raise UserError(

@@ -233,7 +233,6 @@ def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Pr
         image_ids=pa.array(order, pa.string()),
         topk=made.topk[rows],
         logits=None if made.logits is None else made.logits[rows],
-        features=None if made.features is None else made.features[rows],
         failures={
             new: made.failures[int(r)] for new, r in enumerate(rows) if int(r) in made.failures
         },

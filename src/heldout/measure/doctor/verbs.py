@@ -14,7 +14,7 @@ from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.measure.doctor.findings import Finding
 from heldout.measure.doctor.preprocessing import SAMPLE, Tried, check_preprocessing
 from heldout.measure.doctor.requests import Doctor
-from heldout.models.adapters import PredictionFile, load_models, model_arguments
+from heldout.models.adapters import PredictionFile, load_models, parse_model_args
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.import_arrays import outputs_from_logits
 from heldout.models.predictions.ledger import stored_predictions
@@ -75,7 +75,7 @@ def _run(request: Doctor, testset: TestSet, context: Context) -> list[Tried]:
     tried = []
     for model in [
         *models,
-        *load_models(names, model_args=model_arguments(request.model_args or {})),
+        *load_models(names, model_args=parse_model_args(request.model_args or {})),
     ]:
         if isinstance(model, PredictionFile):
             raise UserError(f"{model.path} cannot be run", fix="look at it with --file")

@@ -163,7 +163,7 @@ class MistakeCollector:
             self.refused = refused.message
             return
         self._parts.append(found)
-        light = replace(predictions, logits=None, features=None, stored_hash=predictions.hash)
+        light = replace(predictions, logits=None, stored_hash=predictions.hash)
         self._peers.append(light)
 
     def study(self, *, without: Iterable[int] = (), workspace: Workspace) -> Study:

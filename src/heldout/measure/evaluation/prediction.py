@@ -187,11 +187,9 @@ def retry_failed(
     for place, run in enumerate(runs):
         if run.run["failed"]:
             failed = tuple(sorted(set(_failed_ids(store.read(run))) & own))
-            kept = (run.run["keeps"], bool(run.run["features"]))
-            fast = bool(run.run["identity"].get("fast"))
-            alike.setdefault((failed, *kept, fast), []).append(place)
+            alike.setdefault((failed, run.run["keeps"]), []).append(place)
     found = list(runs)
-    for (failed, keep, features, fast), places in alike.items():
+    for (failed, keep), places in alike.items():
         if not failed:
             continue
         what: dict[str, Any] = {"name": "retry", "parameters": {}, "seed": None}
@@ -200,8 +198,6 @@ def retry_failed(
             "workspace": workspace,
             "images": images,
             "keep": keep,
-            "features": features,
-            "fast": fast,
         }
         some = [models[place] for place in places]
         before = {run.folder for run in plan_predictions(part, some, **asked).stored}
@@ -251,7 +247,6 @@ def _joined(whole: Predictions, part: Predictions) -> Predictions:
         whole,
         topk=whole.topk if topk is None else topk,
         logits=put("logits"),
-        features=put("features"),
         failures=kept | new,
         digests=digests,
         stored_hash="",
@@ -358,8 +353,6 @@ def predict_all(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     retry: bool = False,
@@ -385,8 +378,6 @@ def predict_all(
                 workspace=workspace,
                 images=images,
                 keep=keep,
-                features=features,
-                fast=fast,
             )
         )
         options: dict[str, Any] = {
@@ -402,8 +393,6 @@ def predict_all(
                 testset,
                 models,
                 keep=keep,
-                features=features,
-                fast=fast,
                 shard=shard,
                 plan=plan,
                 progress=progress,
@@ -457,13 +446,6 @@ class Forecast:
                 f"{name}: {plan.changed:,} of {plan.images:,} images have changed since {ran} ran on "
                 "them; they run again"
             )
-        if plan.unknown:
-            named = " -m ".join(plan.unknown)
-            yield (
-                f"{name}: {', '.join(plan.unknown)} was stored before heldout recorded which bytes "
-                f"were read; if images have changed since, heldout prune -t {name} -m {named} "
-                "--delete lets it run again"
-            )
         if not plan.pending:
             yield f"{name}: everything is stored ({len(plan.stored)} models)"
             return
@@ -483,8 +465,6 @@ def forecast(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
     timed: bool = True,
 ) -> Forecast:
@@ -498,12 +478,10 @@ def forecast(
         workspace=workspace,
         images=images,
         keep=keep,
-        features=features,
-        fast=fast,
     )
     if not plan.pending:
         return Forecast(plan)
-    done = images_done(plan, workspace=workspace, images=images, features=features)
+    done = images_done(plan, workspace=workspace, images=images)
     timed = timed and not any(runs_on_gpu(entry.model) for entry in plan.pending)
     if not timed or (plan.images - done) * len(plan.pending) < WORTH_TIMING:
         return Forecast(plan, done)

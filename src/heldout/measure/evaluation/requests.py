@@ -37,7 +37,7 @@ RunModels = Annotated[
     tuple[str, ...],
     option(
         "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
-        "predictions:FILE, a stored one; a glob, all, or @list-file; repeatable.",
+        "predictions:FILE, a stored one; a glob, or all; repeatable.",
         "-m",
         flag="model",
     ),
@@ -70,13 +70,6 @@ Baseline = Annotated[str, option("The test set that the others are compared with
 Keep = Annotated[
     Literal["logits", "topk"],
     option("What is stored of the outputs; logits as float16.", rare=True),
-]
-Fast = Annotated[
-    bool,
-    option(
-        "On GPUs: do not run near ties again exactly; stored apart, and said in the record.",
-        rare=True,
-    ),
 ]
 RetryFailed = Annotated[bool, option("Run stored models again on images that failed.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
@@ -132,7 +125,6 @@ class Evaluate(Scoring, frozen=True, kw_only=True):
 
     images: Images | None = None
     keep: Keep = "logits"
-    fast: Fast = False
     limit: Limit | None = None
     workers: Workers | None = None
     retry_failed: RetryFailed = False
@@ -184,10 +176,6 @@ class Predict(Request, frozen=True, kw_only=True):
     testsets: Testsets
     images: Images | None = None
     keep: Keep = "logits"
-    fast: Fast = False
-    features: Annotated[bool, option("Also keep the models' features.", flag="keep-features")] = (
-        False
-    )
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None

@@ -84,7 +84,6 @@ def _how(request: Evaluate | Predict, context: Context) -> dict[str, Any]:
         "workspace": context.workspace,
         "images": images,
         "keep": request.keep,
-        "fast": request.fast,
         "workers": request.workers,
     }
 
@@ -97,9 +96,7 @@ def _plans(
         plan = forecast(testset, models, **how)
         for line in plan.lines:
             context.say(line)
-        check_models(
-            (entry.model for entry in plan.plan.pending), features=how.get("features", False)
-        )
+        check_models(entry.model for entry in plan.plan.pending)
         yield plan
 
 
@@ -133,7 +130,7 @@ def predict(request: Predict, context: Context) -> Result:
             fix="use heldout import predictions",
         )
     testsets = [limited(item, request.limit) for item in whole]
-    how = {**_how(request, context), "features": request.features}
+    how = _how(request, context)
     plans = list(_plans(testsets, chosen.models, how, context))
     if request.plan:
         return Result(records=plans)

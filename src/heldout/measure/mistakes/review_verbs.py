@@ -206,7 +206,7 @@ def _peers(inputs: Inputs, names: Sequence[str]) -> list[Predictions] | None:
     try:
         for model in stored_predictions(inputs.testset, names, workspace=inputs.context.workspace):
             if model.label_space.fingerprint in readable:
-                kept.append(replace(model, logits=None, features=None, stored_hash=model.hash))
+                kept.append(replace(model, logits=None, stored_hash=model.hash))
             else:
                 space = model.label_space.name
                 inputs.context.note(f"{model.model} predicts {space}: not asked as a peer")

@@ -4,7 +4,6 @@ Importing this imports neither torch nor ONNX Runtime; an adapter does when it l
 """
 
 from heldout.models.adapters.model import Encoder, Model, ModelOutput, finite_rows, model_input
-from heldout.models.adapters.onnx import Sidecar, read_sidecar
 from heldout.models.adapters.registry import (
     PredictionFile,
     expand,
@@ -12,7 +11,6 @@ from heldout.models.adapters.registry import (
     load_encoder,
     load_model,
     load_models,
-    model_arguments,
     parse_model_args,
 )
 from heldout.models.adapters.user_code import FunctionModel, classifier
@@ -23,7 +21,6 @@ __all__ = [
     "Model",
     "ModelOutput",
     "PredictionFile",
-    "Sidecar",
     "classifier",
     "expand",
     "finite_rows",
@@ -31,8 +28,6 @@ __all__ = [
     "load_encoder",
     "load_model",
     "load_models",
-    "model_arguments",
     "model_input",
     "parse_model_args",
-    "read_sidecar",
 ]

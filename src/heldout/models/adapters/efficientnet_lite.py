@@ -28,7 +28,7 @@ from heldout.core.files import sha256_file
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
 from heldout.models.adapters.model import resize_and_crop
-from heldout.models.adapters.onnx import OnnxModel, Session, Sidecar
+from heldout.models.adapters.onnx import OnnxModel, Session
 from heldout.models.adapters.onnx_file import GraphWriter, Value
 
 EPSILON = 1e-3
@@ -232,16 +232,17 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> OnnxModel:
     """The built-in model of this name."""
     variant = VARIANTS[name]
-    stated = Sidecar(
+    session = Session(onnx_bytes(name), extra="lite", purpose=f"the built-in model {name}")
+    identity = {"adapter": "lite", "weights": variant.sha256, "graph": GRAPH_VERSION}
+    return OnnxModel(
+        session,
+        name=name,
         label_space=LabelSpace.load("imagenet-1k"),
         preprocessing=variant.preprocessing,
-        input=INPUT,
+        identity=identity,
         output=LOGITS,
         features=FEATURES,
     )
-    session = Session(onnx_bytes(name), extra="lite", purpose=f"the built-in model {name}")
-    identity = {"adapter": "lite", "weights": variant.sha256, "graph": GRAPH_VERSION}
-    return OnnxModel(session, stated, name=name, identity=identity)
 
 
 def onnx_bytes(name: str) -> bytes:

@@ -13,7 +13,6 @@ from heldout.data.images.preprocessing import Geometry, Interpolation, Preproces
 from heldout.data.labels.label_space import LabelSpace
 
 Outputs = Literal["logits", "probabilities"]
-OUTPUTS: tuple[Outputs, ...] = ("logits", "probabilities")
 _UNIT_ROWS = 2048
 """Rows whose float64 form is in memory at once."""
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from heldout.core import schema
@@ -40,7 +39,6 @@ MICRO_BATCH = 4
 """Measured with ONNX Runtime on EfficientNet-Lite0: 1 to 16 cost the same time within 7 percent, 4
 the least of it; memory for activations grows with the size."""
 _NEEDED = ("resize", "interpolation", "crop_height", "crop_width", "scale", "mean", "std")
-_BY_CLASSES = {1000: "imagenet-1k", 21_843: "imagenet-21k"}
 _DTYPES = {
     "tensor(float)": "float32",
     "tensor(float16)": "float16",
@@ -112,21 +110,6 @@ def reason(error: Exception) -> str:
 def _port(node: Any) -> Port:
     shape = tuple(n if isinstance(n, int) and n > 0 else None for n in node.shape or ())
     return Port(node.name, _DTYPES.get(node.type, node.type), shape)
-
-
-def chosen(ports: Sequence[Port], name: str | None, *, usual: str, role: str, where: str) -> Port:
-    """The port of this name; without a name the only one, or the one with the usual name."""
-    names = [port.name for port in ports]
-    if name is None:
-        if len(ports) != 1 and usual not in names:
-            raise UserError(
-                f"{where} has {len(ports)} {role}s: {', '.join(names)}",
-                fix=f'say which in its sidecar, such as "{role}": "{names[0] if names else usual}"',
-            )
-        name = names[0] if len(ports) == 1 else usual
-    if name not in names:
-        raise UserError(f"{where} has no {role} {name!r}", fix=f"it has {', '.join(names)}")
-    return ports[names.index(name)]
 
 
 def weights_hash(path: Path) -> str:
@@ -202,82 +185,67 @@ def rows_are_independent(run: Run, inputs: np.ndarray) -> bool:
     )
 
 
-class _SidecarFile(schema.Document, frozen=True, kw_only=True):
-    """The JSON of a sidecar: the fields of :class:`Sidecar`, label space by name or file."""
+class Sidecar(schema.Document, frozen=True, kw_only=True):
+    """The JSON beside a graph or a Python file.
+
+    ``output``, ``features``  names in the graph, where it has several
+    ``files``  for a function: the files, relative to its own, that its outputs depend on
+    """
 
     schema_version: int = 1
     label_space: str
     preprocessing: dict[str, Any]
     name: str | None = None
-    input: str | None = None
     output: str | None = None
     features: str | None = None
     outputs: Outputs = "logits"
     files: tuple[str, ...] | None = None
 
 
-class Sidecar(_SidecarFile, frozen=True, kw_only=True):
-    """What a sidecar states about a model.
-
-    ``input``, ``output``, ``features``  names in an ONNX graph, where it has several
-    ``outputs``  ``logits`` or ``probabilities``
-    ``files``    for a function: the files, relative to the sidecar, that its outputs depend on;
-                 None where none are stated
-    """
-
-    label_space: LabelSpace  # type: ignore[assignment]
-    preprocessing: Preprocessing  # type: ignore[assignment]
-
-
-def sidecar_path(model: Path) -> Path | None:
-    """The sidecar of a model's file: ``<stem>.json``, else ``model.json`` beside it, else None."""
+def read_sidecar(model: Path) -> tuple[Sidecar, LabelSpace, Preprocessing] | None:
+    """What is stated beside a model's file, in ``<stem>.json`` or ``model.json``, with its label
+    space and preprocessing read; None without one."""
     paths = (model.with_suffix(".json"), model.parent / "model.json")
-    return next((path for path in paths if path.is_file()), None)
+    path = next((beside for beside in paths if beside.is_file()), None)
+    if path is None:
+        return None
+    stated = schema.read(path, Sidecar, fix=f"write it as {example_sidecar()}")
+    return (
+        stated,
+        _label_space(path, stated.label_space),
+        _preprocessing(path, stated.preprocessing),
+    )
 
 
-def example_sidecar(
-    *, height: int = 224, width: int = 224, classes: int | None = 1000, layout: str = "NCHW"
-) -> str:
-    """A complete sidecar on one line, for a model of this input size, to be corrected by hand.
+def example_sidecar() -> str:
+    """A complete sidecar on one line, to be corrected by hand.
 
     >>> json.loads(example_sidecar())["label_space"]
     'imagenet-1k'
     """
-    square = height == width
-    side = round(min(height, width) / 0.875)
-    geometry = Geometry(
-        resize="shorter" if square else "exact",
-        resize_height=side if square else height,
-        resize_width=side if square else width,
-        crop_height=height,
-        crop_width=width,
-    )
-    return json.dumps(
-        {
-            "schema_version": 1,
-            "label_space": _BY_CLASSES.get(classes or 0, "classes.json"),
-            "preprocessing": Preprocessing(geometry=geometry).to_dict() | {"layout": layout},
-        }
-    )
+    geometry = Geometry(resize_height=256, crop_height=224, crop_width=224)
+    stated = {
+        "schema_version": 1,
+        "label_space": "imagenet-1k",
+        "preprocessing": Preprocessing(geometry=geometry).to_dict(),
+    }
+    return json.dumps(stated)
 
 
-def read_sidecar(path: Path) -> Sidecar:
-    """Read and check a sidecar; label space files are looked for beside it."""
-    stated = schema.read(path, _SidecarFile, fix=f"write it as {example_sidecar()}")
-    text = stated.label_space
-    if text not in BUILT_IN and not text.endswith(".json"):
+def _label_space(path: Path, text: str) -> LabelSpace:
+    """The label space that a sidecar states: a built-in name, or a file beside it."""
+    if text in BUILT_IN:
+        return LabelSpace.load(text)
+    if not text.endswith(".json"):
         raise BadFile(
             path,
             f"no label space named {text!r}",
             fix=f"use a JSON file or one of {', '.join(BUILT_IN)}",
         )
-    space = LabelSpace.load(text) if text in BUILT_IN else LabelSpace.read(path.parent / text)
-    preprocessing = stated_preprocessing(path, stated.preprocessing)
-    fields = msgspec.structs.asdict(stated)
-    return Sidecar(**{**fields, "label_space": space, "preprocessing": preprocessing})
+    return LabelSpace.read(path.parent / text)
 
 
-def stated_preprocessing(path: Path, value: dict[str, Any]) -> Preprocessing:
+def _preprocessing(path: Path, value: dict[str, Any]) -> Preprocessing:
     """The preprocessing that a sidecar states; all that matters must be stated."""
     sizes = {"shorter": ["resize_height"], "exact": ["resize_height", "resize_width"]}
     needed = [*_NEEDED, *sizes.get(str(value.get("resize")), [])]
@@ -316,54 +284,63 @@ class OnnxModel:
     def __init__(
         self,
         session: Session,
-        sidecar: Sidecar,
         *,
         name: str,
+        label_space: LabelSpace,
+        preprocessing: Preprocessing,
         identity: Mapping[str, Any],
+        output: str | None = None,
+        features: str | None = None,
+        outputs: Outputs = "logits",
         where: str | None = None,
     ) -> None:
         self.name = name
-        self.label_space = sidecar.label_space
-        self.preprocessing: Preprocessing = sidecar.preprocessing
-        self._session, self._sidecar = session, sidecar
+        self.label_space = label_space
+        self.preprocessing: Preprocessing = preprocessing
+        self._session, self._kind = session, outputs
         self._where = where or name
-
-        def port(ports: Sequence[Port], stated: str | None, usual: str, role: str) -> Port:
-            return chosen(ports, stated, usual=usual, role=role, where=self._where)
-
-        self._input = port(session.inputs, sidecar.input, "input", "input")
-        if len(session.inputs) > 1:
+        if len(session.inputs) != 1:
             raise UserError(
                 f"{self._where} needs {len(session.inputs)} inputs",
                 fix="export it with images only",
             )
-        self._outputs = [port(session.outputs, sidecar.output, "logits", "output").name]
+        self._input = session.inputs[0]
+        self._outputs = [self._port(output, "output")]
         self.identity: Mapping[str, Any] = {
             **identity,
             "output": self._outputs[0],
-            "outputs": sidecar.outputs,
-            "features": sidecar.features,
+            "outputs": outputs,
+            "features": features,
         }
-        if sidecar.features is not None:
-            self._outputs.append(
-                port(session.outputs, sidecar.features, "features", "features").name
-            )
+        if features is not None:
+            self._outputs.append(self._port(features, "features"))
         self._check_input()
-        self._micro_batch = self._input.shape[0] or MICRO_BATCH
+        self.micro_batch = self._input.shape[0] or MICRO_BATCH
         self._tried = False
         self._lock = threading.Lock()
         self._check_output()
 
-    @property
-    def runtime(self) -> dict[str, Any]:
-        """What ran it, for the record of a run."""
-        return {"onnxruntime": self._session.version, "micro_batch": self._micro_batch}
+    def _port(self, name: str | None, role: str) -> str:
+        """The output of this name; without a name the only one, or ``logits``."""
+        names = [port.name for port in self._session.outputs]
+        if name is None:
+            if len(names) != 1 and "logits" not in names:
+                raise UserError(
+                    f"{self._where} has {len(names)} outputs: {', '.join(names)}",
+                    fix=f'say which in its sidecar, such as "{role}": "{names[0]}"',
+                )
+            name = names[0] if len(names) == 1 else "logits"
+        if name not in names:
+            raise UserError(
+                f"{self._where} has no {role} {name!r}", fix=f"it has {', '.join(names)}"
+            )
+        return name
 
     def __call__(self, pixels: np.ndarray) -> ModelOutput:
         """Logits, and features where the sidecar names them, of uint8 pixels (b, h, w, 3)."""
         if not self._tried:
             self._try_rows()
-        found = in_micro_batches(self._run, self._values(pixels), self._micro_batch)
+        found = in_micro_batches(self._run, self._values(pixels), self.micro_batch)
         return self._output(found, len(pixels))
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> OnnxModel:
@@ -385,7 +362,7 @@ class OnnxModel:
             rows=rows,
             classes=len(self.label_space),
             model=self._where,
-            outputs=self._sidecar.outputs,
+            outputs=self._kind,
         )
 
     def _check_input(self) -> None:
@@ -430,7 +407,7 @@ class OnnxModel:
         check_output(
             self._output(found, rows),
             self._where,
-            self._sidecar.outputs,
+            self._kind,
             fix='state "outputs": "probabilities" in its sidecar',
         )
 
@@ -438,40 +415,37 @@ class OnnxModel:
         with self._lock:
             if self._tried:
                 return
-            inputs = self._values(made_up_pixels(self.preprocessing, self._micro_batch))
+            inputs = self._values(made_up_pixels(self.preprocessing, self.micro_batch))
             if not rows_are_independent(self._run, inputs):
                 if self._input.shape[0] is not None:
                     raise UserError(
                         f"outputs of {self._where} for one image depend on the others of its batch",
                         fix="export it with a batch of 1 or of any size",
                     )
-                self._micro_batch = 1
+                self.micro_batch = 1
             self._tried = True
 
 
-def load(path: str, *, name: str | None = None, sidecar: str | None = None) -> OnnxModel:
-    """The model of an ONNX file; ``sidecar`` names another JSON file than the one beside it."""
+def load(path: str) -> OnnxModel:
+    """The model of an ONNX file with a sidecar beside it."""
     file = existing_file(Path(path), "ONNX file")
     session = Session(file, purpose="an ONNX model")
-    beside = Path(sidecar) if sidecar else sidecar_path(file)
-    if beside is None:
+    sidecar = read_sidecar(file)
+    if sidecar is None:
         raise NotFound(
             f"{file} has no sidecar that states its label space and preprocessing",
             fix=f"write {file.with_suffix('.json').name} beside it, with the values that it was "
-            f"trained with, such as {_example(session)}",
+            f"trained with, such as {example_sidecar()}",
         )
-    stated = read_sidecar(beside)
-    identity = {"adapter": "onnx", "weights": weights_hash(file)}
-    made = name or stated.name or file.stem
-    return OnnxModel(session, stated, name=made, identity=identity, where=str(file))
-
-
-def _example(session: Session) -> str:
-    """A sidecar with the sizes that the graph states, or 224 and 1,000 where it leaves them open."""
-    shape = session.inputs[0].shape if session.inputs else ()
-    layout, sides = "NCHW", shape[2:4]
-    if len(shape) == 4 and shape[1] != 3 and shape[3] == 3:
-        layout, sides = "NHWC", shape[1:3]
-    height, width = (*(n or 224 for n in sides), 224, 224)[:2]
-    classes = next((p.shape[1] for p in session.outputs if len(p.shape) == 2), None)
-    return example_sidecar(height=height, width=width, classes=classes, layout=layout)
+    stated, label_space, preprocessing = sidecar
+    return OnnxModel(
+        session,
+        name=stated.name or file.stem,
+        label_space=label_space,
+        preprocessing=preprocessing,
+        identity={"adapter": "onnx", "weights": weights_hash(file)},
+        output=stated.output,
+        features=stated.features,
+        outputs=stated.outputs,
+        where=str(file),
+    )

@@ -81,8 +81,7 @@ class OpenClipEncoder:
     """Both towers as an :class:`~heldout.models.adapters.Encoder`.
 
     The image tower runs as a :class:`TorchModel` does, which ``stated`` goes to: one thread per
-    worker on the CPU, turns on a GPU, batches halved that do not fit into memory. The text tower
-    runs on the same device.
+    worker on the CPU, turns on a GPU. The text tower runs on the same device.
     """
 
     def __init__(self, clip: Any, tokenizer: Any, **stated: Any) -> None:

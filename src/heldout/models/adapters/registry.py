@@ -11,7 +11,6 @@ Models:
 ``predictions:PATH``       outputs that another program wrote; read, not run
 ``NAME``, ``NAME:...``     a plug-in: an entry point of the group ``heldout.models``
 ``all``, ``lite*``, ...    the installed built-in models; patterns over names and files
-``@models.txt``            a file with one of the above per line; ``#`` begins a comment
 =========================  ====================================================================
 
 Encoders:
@@ -19,7 +18,6 @@ Encoders:
 =========================  ====================================================================
 ``conse``                  a classifier and MiniLM, from packages alone; also ``conse:lite1``, …
 ``open_clip:ARCH/TAG``     both towers of a model of open_clip
-``onnx-pair:FOLDER``       two ONNX files, a tokenizer and a sidecar
 ``path/file.py:object``    your own encoder, or a function that returns one
 ``fake``                   colours and colour names, for tests and examples
 =========================  ====================================================================
@@ -70,12 +68,10 @@ _NAMES: dict[str, str] = {
 _ENCODERS: dict[str, str] = {
     "conse": f"{_HERE}.text_encoders:load",
     "open_clip": f"{_HERE}.open_clip:load_encoder",
-    "onnx-pair": f"{_HERE}.onnx_pair:load",
     "fake": "heldout.testing.encoder:load",
 }
 _FILES = ("onnx", "predictions")
 _USER_CODE = re.compile(r"(.+\.py):([A-Za-z_][\w.]*)\Z")
-_ENCODER_PARTS = (*Encoder.__annotations__, "encode_images", "encode_texts")
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def load_encoder(name: str, /, **encoder_args: Any) -> Encoder:
         return _user_encoder(Path(match[1]), match[2], name, encoder_args)
     prefix, _, rest = name.partition(":")
     if prefix not in _ENCODERS or not (rest or prefix in ("conse", "fake")):
-        known = ["conse", "conse:lite1", "open_clip:ARCH/TAG", "onnx-pair:FOLDER", "file.py:object"]
+        known = ["conse", "conse:lite1", "open_clip:ARCH/TAG", "file.py:object"]
         near = difflib.get_close_matches(name, known, n=1)
         raise NotFound(f"no encoder {name!r}", fix=f"use {' or '.join(near) or ', '.join(known)}")
     adapter: Callable[..., Encoder] = load_object(_ENCODERS[prefix])
@@ -152,22 +148,18 @@ def load_encoder(name: str, /, **encoder_args: Any) -> Encoder:
 def _user_encoder(
     path: Path, attribute: str, name: str, encoder_args: Mapping[str, Any]
 ) -> Encoder:
-    def lacking(found: Any) -> list[str]:
-        return [part for part in _ENCODER_PARTS if not hasattr(found, part)]
-
     found = user_code.load_object(existing_file(path, "Python file"), attribute)
-    if isinstance(found, type) or lacking(found):
-        if callable(found):
-            found = _call(found, [], name, encoder_args, "encoder")
-    elif encoder_args:
+    ready = isinstance(found, Encoder) and not isinstance(found, type)
+    if ready and encoder_args:
         raise UserError(f"{name} takes no encoder arguments", fix="name a function that returns it")
-    if lacking(found):
+    if not ready and callable(found):
+        found = _call(found, [], name, encoder_args, "encoder")
+    if not isinstance(found, Encoder):
         raise UserError(
-            f"{name} is not an encoder: it lacks {', '.join(lacking(found))}",
-            fix="see heldout.models.adapters.Encoder for what each is",
+            f"{name} is not an encoder",
+            fix="see heldout.models.adapters.Encoder for what it must have",
         )
-    encoder: Encoder = found
-    return encoder
+    return found
 
 
 def _call(
@@ -191,12 +183,10 @@ def _call(
 
 
 def expand(arguments: Sequence[str]) -> list[str]:
-    """Names without ``all``, patterns and list files, each once, in order; nothing is loaded."""
+    """Names without ``all`` and patterns, each once, in order; nothing is loaded."""
     found: dict[str, None] = {}
     for argument in arguments:
-        lines = _lines(Path(argument[1:])) if argument.startswith("@") else [argument]
-        for line in lines:
-            found |= dict.fromkeys(_expand_one(line))
+        found |= dict.fromkeys(_expand_one(argument))
     return list(found)
 
 
@@ -228,7 +218,7 @@ def can_be_run(text: str) -> bool:
     >>> can_be_run("resnet50"), can_be_run("lite0@7e5a7305e88a"), can_be_run("all")
     (False, False, False)
     """
-    if text in VARIANTS or text.startswith("@") or _USER_CODE.match(text):
+    if text in VARIANTS or _USER_CODE.match(text):
         return True
     prefix, colon, rest = text.partition(":")
     if colon and rest and prefix in (*MODELS, "predictions"):
@@ -245,30 +235,13 @@ def parse_model_args(given: Mapping[str, Any] | None) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in (given or {}).items():
         if not key.isidentifier():
-            raise UserError(f"model argument {key!r}", fix="write name=value")
+            raise UserError(f"model argument {key!r}", fix="write key=value")
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
             raise UserError(f"model argument {key!r} is given twice", fix="give it once")
         made[key] = value
         if isinstance(value, str):
             with suppress(json.JSONDecodeError, RecursionError):
                 made[key] = json.loads(value)
-    return made
-
-
-def model_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments by name; a text is JSON if it can be read as such.
-
-    >>> model_arguments({"pretrained": "false", "checkpoint": "best.pt", "sizes": "[1, 2]"})
-    {'pretrained': False, 'checkpoint': 'best.pt', 'sizes': [1, 2]}
-    """
-    made: dict[str, Any] = {}
-    for name, value in given.items():
-        if not name.isidentifier():
-            raise UserError(f"model argument {name!r}", fix="write key=value")
-        made[name] = value
-        if isinstance(value, str):
-            with suppress(json.JSONDecodeError, RecursionError):
-                made[name] = json.loads(value)
     return made
 
 
@@ -285,22 +258,6 @@ def _expand_one(argument: str) -> tuple[str, ...]:
     found = list_models(argument)
     if not found:
         raise NotFound(f"no {'files' if is_file else 'models'} match {argument!r}", fix=_offer())
-    return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise NotFound(
-            f"no list of models at {path}", fix="give a text file, one model per line"
-        ) from None
-    lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.splitlines()]
-    found = [line for line in lines if line]
-    nested = next((line for line in found if line.startswith("@")), None)
-    if nested or not found:
-        problem = f"names another list, {nested!r}" if nested else "is empty"
-        raise UserError(f"the list of models {path} {problem}", fix="name one model per line")
     return found
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import BadFile, NotApplicable, NotFound
+from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.extras import require
 from heldout.core.files import canonical_json, sha256_text
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.models.adapters.efficientnet_lite import package_folder, published_file
 from heldout.models.adapters.model import Model, unit_rows
-from heldout.models.adapters.onnx import Session, in_micro_batches, reason
+from heldout.models.adapters.onnx import Session, in_micro_batches
 from heldout.models.adapters.onnx_file import GraphWriter, Value
 from heldout.models.adapters.prompts import class_texts
 from heldout.models.adapters.registry import PredictionFile, load_model
@@ -165,7 +165,8 @@ class MiniLM:
         for name, digest in FILES.items():
             published_file(folder / name, digest, f"{INSTALL} --force-reinstall")
         self.identity = {**FILES, "graph": str(GRAPH_VERSION)}
-        self._tokenizer = load_tokenizer(folder / "tokenizer.json")
+        library = require("tokenizers", extra="conse", purpose="a text encoder")
+        self._tokenizer = library.Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
         graph = bert_graph(read_safetensors(folder / "model.safetensors"))
@@ -184,17 +185,6 @@ class MiniLM:
 
     def _run(self, tokens: np.ndarray) -> list[np.ndarray]:
         return self._session.run({INPUT: tokens}, [OUTPUT])
-
-
-def load_tokenizer(path: Path, *, extra: str = "conse") -> Any:
-    """A tokenizer from its ``tokenizer.json``."""
-    library = require("tokenizers", extra=extra, purpose="a text encoder")
-    try:
-        return library.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises plain exceptions for what it cannot read
-        raise BadFile(
-            path, f"is not a tokenizer ({reason(error)})", fix="export it again"
-        ) from None
 
 
 def weights_folder() -> Path:

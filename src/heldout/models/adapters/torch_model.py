@@ -38,8 +38,7 @@ class TorchModel:
 
     On the CPU a worker thread computes with one thread of its own, so that as many images are in
     work as there are workers; the main thread keeps torch's setting. On a GPU calls take turns,
-    and float32 means float32 (no TF32). A batch that does not fit into memory is halved, and the
-    size that fitted is kept for the batches after it.
+    and float32 means float32 (no TF32).
     """
 
     def __init__(
@@ -76,7 +75,6 @@ class TorchModel:
         self._on_gpu = not self.device.startswith("cpu")
         self._turn = threading.Lock()
         self._local = threading.local()
-        self._most: int | None = None
         self._classifier = classifier
         if classifier is not None:
             self._hook = classifier.register_forward_pre_hook(self._see_features)
@@ -85,23 +83,16 @@ class TorchModel:
         """Logits (and features) of uint8 pixels (b, height, width, 3)."""
         check_pixels(pixels, self.preprocessing)
         self._use_one_thread()
-        found: list[ModelOutput] = []
-        start = 0
-        while start < len(pixels):
-            size = min(self._most or len(pixels), len(pixels) - start)
-            answer = self._within_memory(pixels[start : start + size])
-            if answer is None:
-                self._most = max(1, size // 2)
-                continue
-            found.append(answer)
-            start += size
-        if len(found) == 1:
-            return found[0]
-        features = [part.features for part in found if part.features is not None]
-        return ModelOutput(
-            np.concatenate([part.logits for part in found]),
-            np.concatenate(features) if features else None,
-        )
+        try:
+            return self._run(pixels)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            raise UserError(
+                f"{self.name} does not fit into the memory of {self.device} with {len(pixels)} "
+                "images",
+                fix="use a smaller model, dtype=bfloat16, or another device",
+            ) from None
 
     def with_preprocessing(self, preprocessing: Preprocessing) -> TorchModel:
         """The same module behind another preprocessing; they share its memory and take turns."""
@@ -152,23 +143,6 @@ class TorchModel:
             return
         self._torch.set_num_threads(1)
         self._local.alone = True
-
-    def _within_memory(self, pixels: np.ndarray) -> ModelOutput | None:
-        """The answer, or None if the batch does not fit into memory and a smaller one may."""
-        try:
-            return self._run(pixels)
-        except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            if len(pixels) == 1:
-                raise UserError(
-                    f"{self.name} does not fit into the memory of {self.device} with one image",
-                    fix="use a smaller model, dtype=bfloat16, or another device",
-                ) from None
-        # Out of the handler, which holds the failed run's tensors.
-        if self._on_gpu:
-            self._torch.cuda.empty_cache()
-        return None
 
     def _run(self, pixels: np.ndarray) -> ModelOutput:
         self._local.features = None

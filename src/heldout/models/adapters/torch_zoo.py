@@ -6,7 +6,8 @@ Each has the preprocessing that its library itself would evaluate it with. ``cad
 ``pretrained``  fetch the library's weights, or find them in its cache; without it they are random,
                 made from ``seed``
 ``checkpoint``  a file of your own weights instead, ``.safetensors`` or what ``torch.save`` wrote
-``classes``     the label space, by name or file, where the library does not state it
+``classes``     the label space, by name or file, where the library does not state it; those of
+                ``cadene`` are always ImageNet-1k's
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.data.images.preprocessing import Preprocessing
-from heldout.data.labels.label_space import Class, LabelSpace, folded
+from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.models.adapters.model import label_space_of, resize_and_crop
 from heldout.models.adapters.torch_model import (
     TorchModel,
@@ -52,18 +53,14 @@ def load_timm(
     classes: str | LabelSpace | None = None,
     device: str = "auto",
     dtype: str = "float32",
-    test_size: bool = True,
     img_size: int | None = None,
     crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     **options: Any,
 ) -> TorchModel:
-    """A model of timm by name, such as ``resnet50.a1_in1k``.
+    """A model of timm by name, such as ``resnet50.a1_in1k``, at the resolution that timm's
+    ``validate.py`` uses.
 
-    ``test_size``   the resolution that timm's ``validate.py`` uses where a model has one of its own
-                    for testing; without it that of training, as in timm's model cards
-    ``img_size``, ``crop_pct``, ``crop_mode``, ``interpolation``  instead of the model's own
+    ``img_size``, ``crop_pct``  instead of the model's own
     ``options``     go to ``timm.create_model``, such as ``num_classes``
     """
     timm = _library("timm")
@@ -79,13 +76,8 @@ def load_timm(
         options["img_size"] = img_size
     with seeded(seed), fetching(spec):
         module = _create_timm(timm, name, spec, pretrained=fetched, options=options)
-    stated = {
-        "img_size": img_size,
-        "crop_pct": crop_pct,
-        "crop_mode": crop_mode,
-        "interpolation": interpolation,
-    }
-    config = timm.data.resolve_model_data_config(module, args=stated, use_test_size=test_size)
+    stated = {"img_size": img_size, "crop_pct": crop_pct}
+    config = timm.data.resolve_model_data_config(module, args=stated, use_test_size=True)
     head = module.get_classifier() if hasattr(module, "get_classifier") else None
     torch = require_torch()
     return _wrapped(
@@ -117,7 +109,7 @@ def timm_preprocessing(config: Mapping[str, Any], name: str) -> Preprocessing:
     if mode not in ("center", "squash") or (mode == "center" and height != width):
         raise NotApplicable(
             f"{name} is evaluated with crop_mode={mode} at {height} x {width}",
-            fix="give crop_mode=center with a square img_size, or crop_mode=squash",
+            fix=_OTHER,
         )
     resized = (math.floor(height / crop_pct), math.floor(width / crop_pct))
     return Preprocessing(
@@ -200,20 +192,6 @@ def preset_preprocessing(preset: Any, name: str) -> Preprocessing:
     )
 
 
-def same_classes(categories: list[str], space: LabelSpace) -> bool:
-    """Whether torchvision's class names are those of a label space, class for class.
-
-    Its names are WordNet's except where two classes share one, so one in a hundred may differ.
-    """
-    if len(categories) != len(space):
-        return False
-    agree = sum(
-        folded(category) in {folded(name) for name in item.names}
-        for category, item in zip(categories, space, strict=True)
-    )
-    return agree >= 0.99 * len(space)
-
-
 def cadene_names() -> tuple[str, ...]:
     """Every model of cadene."""
     return tuple(_library("cadene").pretrained_settings)
@@ -225,37 +203,25 @@ def load_cadene(
     pretrained: bool = True,
     checkpoint: str | None = None,
     seed: int = 0,
-    classes: str | LabelSpace | None = None,
-    scale: float | None = None,
     device: str = "auto",
     dtype: str = "float32",
 ) -> TorchModel:
     """A model by name, such as ``resnet152``, or ``dpn92.imagenet+5k`` with its weights;
-    ``imagenet`` where a model has several.
-
-    ``scale``       crop side over resized side, instead of the model's own
-    """
+    ``imagenet`` where a model has several."""
     library = _library("cadene")
     name, _, tag = name.partition(".")
     spec = f"cadene:{name}"
-    known = library.pretrained_settings
-    if name not in known:
-        raise NotFound(f"no model {spec}", fix=_near(name, list(known)))
-    tag = tag or ("imagenet" if "imagenet" in known[name] else next(iter(known[name])))
-    settings = _published(known[name], tag, "cadene", name)
-    space = label_space_of(classes or "imagenet-1k")
-    if classes is None and settings["num_classes"] != len(space):
-        raise LabelError(
-            f"these weights of {spec} have {settings['num_classes']} classes",
-            fix=f"use its weights imagenet, or {_NAME_CLASSES}",
-        )
+    published = library.pretrained_settings
+    if name not in published:
+        raise NotFound(f"no model {spec}", fix=_near(name, list(published)))
+    tag = tag or ("imagenet" if "imagenet" in published[name] else next(iter(published[name])))
+    settings = _published(published[name], tag, "cadene", name)
     fetched = pretrained and checkpoint is None
     with seeded(seed), fetching(spec), warnings.catch_warnings():
         # The package calls torchvision as it was in 2018, and is warned for it.
         warnings.simplefilter("ignore")
         module = getattr(library, name)(
-            num_classes=settings["num_classes"] if fetched else len(space),
-            pretrained=tag if fetched else None,
+            num_classes=settings["num_classes"], pretrained=tag if fetched else None
         )
     return _wrapped(
         module,
@@ -263,26 +229,24 @@ def load_cadene(
         architecture=name,
         version=library.__version__,
         checkpoint=checkpoint,
-        label_space=space,
-        preprocessing=cadene_preprocessing(settings, scale=scale),
+        label_space=LabelSpace.load("imagenet-1k"),
+        preprocessing=cadene_preprocessing(settings),
         classifier=getattr(module, "last_linear", None),  # SqueezeNet has none
         device=device,
         dtype=dtype,
     )
 
 
-def cadene_preprocessing(
-    settings: Mapping[str, Any], *, scale: float | None = None
-) -> Preprocessing:
+def cadene_preprocessing(settings: Mapping[str, Any]) -> Preprocessing:
     """cadene's settings of a model as our :class:`Preprocessing`, as its ``TransformImage`` does."""
     size = max(settings["input_size"])
-    resized = math.floor(size / (scale or settings.get("scale", _CADENE_SCALE)))
+    resized = math.floor(size / settings.get("scale", _CADENE_SCALE))
     return Preprocessing(
         geometry=resize_and_crop(resized, size, "bilinear"),
         scale=1.0 if max(settings["input_range"]) == 255 else 255.0,
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
-        colours="BGR" if settings["input_space"] == "BGR" else "RGB",
+        colours=settings["input_space"],
     )
 
 
@@ -397,13 +361,13 @@ def _class(label: str) -> Class:
 def _torchvision_label_space(
     weights: Any, classes: str | LabelSpace | None, name: str
 ) -> LabelSpace:
-    if classes is not None:
-        return label_space_of(classes)
-    if not weights.meta["categories"]:
+    """The label space of all of torchvision's published classifiers, unless another is named."""
+    categories = weights.meta["categories"]
+    if classes is None and not categories:
         raise NotApplicable(
             f"{name} with the weights {weights.name} is not a classifier", fix=_OTHER
         )
-    space = LabelSpace.load("imagenet-1k")
-    if not same_classes(weights.meta["categories"], space):
+    space = label_space_of(classes or "imagenet-1k")
+    if classes is None and len(categories) != len(space):
         raise LabelError(f"the classes of {name} are not those of ImageNet-1k", fix=_NAME_CLASSES)
     return space

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.core.errors import NotFound, UserError
 from heldout.core.files import existing_file, sha256_file, sha256_text
 from heldout.data.images.preprocessing import Preprocessing
 from heldout.data.labels.label_space import LabelSpace
 from heldout.models.adapters.model import (
-    OUTPUTS,
     Model,
     ModelOutput,
     Outputs,
@@ -33,10 +32,10 @@ from heldout.models.adapters.model import (
     model_input,
     model_output,
 )
-from heldout.models.adapters.onnx import Sidecar, example_sidecar, read_sidecar, sidecar_path
+from heldout.models.adapters.onnx import read_sidecar
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PARTS = tuple(Model.__annotations__)
+_MARK = "_heldout_classifier"
 
 
 class FunctionModel:
@@ -62,10 +61,6 @@ class FunctionModel:
         outputs: Outputs = "logits",
         thread_safe: bool = False,
     ) -> None:
-        if outputs not in OUTPUTS:
-            raise UserError(f"outputs {outputs!r} of {name}", fix=f"use {' or '.join(OUTPUTS)}")
-        if not isinstance(preprocessing, Preprocessing):
-            raise UserError(f"preprocessing of {name} is none", fix="give a Preprocessing(...)")
         self.name = name
         self.label_space = label_space_of(label_space)
         self.preprocessing: Preprocessing = preprocessing
@@ -112,37 +107,27 @@ def classifier(
     the model's identity, so another checkpoint never reuses an old result.
     """
 
+    stated = {
+        "label_space": label_space,
+        "preprocessing": preprocessing,
+        "files": tuple(os.fspath(file) for file in files),
+        "outputs": outputs,
+        "thread_safe": thread_safe,
+    }
+
     def mark(function: F) -> F:
-        stated = {
-            "label_space": label_space,
-            "preprocessing": preprocessing,
-            "files": tuple(os.fspath(file) for file in files),
-            "outputs": outputs,
-            "thread_safe": thread_safe,
-        }
-        for key, value in stated.items():
-            setattr(function, key, value)
+        setattr(function, _MARK, stated)
         return function
 
     return mark
 
 
-def check_models(models: Iterable[Model], *, features: bool = False) -> None:
-    """Refuse models that cannot do what is asked of them: one line instead of a broken run.
-
-    Functions are run on one made-up image, as nothing has checked what they return; with
-    ``features`` every model is.
-    """
-    for model in {id(model): model for model in models}.values():
-        if not features and not isinstance(model, FunctionModel):
-            continue
-        output = model(made_up_pixels(model.preprocessing, 1))
-        if features and output.features is None:
-            raise NotApplicable(
-                f"{model.name} gives no features",
-                fix="leave out --keep-features, or let it give them beside its logits",
-            )
+def check_models(models: Iterable[Model]) -> None:
+    """Refuse functions whose outputs do not fit, which nothing has checked: one line instead of a
+    broken run. Each runs on one made-up image."""
+    for model in models:
         if isinstance(model, FunctionModel):
+            output = model(made_up_pixels(model.preprocessing, 1))
             check_output(output, model.name, model.outputs, fix='state outputs="probabilities"')
 
 
@@ -206,7 +191,7 @@ def as_model(
     identity: Mapping[str, Any],
 ) -> Model:
     """``found`` as a model: as it is, wrapped as a function, or made by calling it."""
-    made = _direct(found, where=where, path=path, identity=identity)
+    made = _direct(found, path, identity)
     if made is not None:
         if model_args:
             raise UserError(
@@ -215,58 +200,45 @@ def as_model(
         return made
     if callable(found) and _can_be_called(found, model_args):
         full = {**identity, "args": dict(model_args)} if model_args else identity
-        made = _direct(found(**model_args), where=where, path=path, identity=full)
+        made = _direct(found(**model_args), path, full)
         if made is not None:
             return made
     if callable(found) and model_args:
         fix = f"it cannot be called with {', '.join(model_args)}, or does not return a model"
     else:
-        stem = Path(where.rpartition(":")[0]).with_suffix(".json").name
         fix = (
             "mark the function with @heldout.models.adapters.classifier(label_space=..., "
-            f"preprocessing=..., files=[...]), or write {stem} beside it, such as "
-            f'{example_sidecar()[:-1]}, "files": []}}'
+            "preprocessing=..., files=[...]), or state these in a JSON file beside it"
         )
     raise UserError(f"{where} is not a model", fix=fix)
 
 
-def _direct(
-    found: Any, *, where: str, path: Path | None, identity: Mapping[str, Any]
-) -> Model | None:
+def _direct(found: Any, path: Path | None, identity: Mapping[str, Any]) -> Model | None:
     """``found`` if it is a model, or a function with what a model needs stated; else None."""
-    if not callable(found) or isinstance(found, type):
-        return None
-    if all(hasattr(found, part) for part in _PARTS):
-        model: Model = found
-        return model
-    stated = found
-    if not (hasattr(found, "label_space") and hasattr(found, "preprocessing")):
-        beside = sidecar_path(path) if path is not None else None
-        if beside is None or _can_be_called(found, {}):
+    if isinstance(found, Model) and not isinstance(found, type):
+        return found
+    name = getattr(found, "__name__", type(found).__name__)
+    stated = getattr(found, _MARK, None)
+    if stated is None:
+        plain = path is not None and callable(found) and not _can_be_called(found, {})
+        beside = read_sidecar(path) if path is not None and plain else None
+        if beside is None:
             return None
-        stated = read_sidecar(beside)
-    files = getattr(stated, "files", None)
-    if files is None:
-        raise UserError(
-            f"{where} does not say which files its outputs depend on",
-            fix='list its weights in "files", or state an empty list: without it an old result '
-            "would be used for new weights",
-        )
+        sidecar, label_space, preprocessing = beside
+        name = sidecar.name or name
+        stated = {
+            "label_space": label_space,
+            "preprocessing": preprocessing,
+            "files": sidecar.files or (),
+            "outputs": sidecar.outputs,
+        }
+    stated = dict(stated)
     folder = path.parent if path is not None else Path()
     hashes = {
-        name: sha256_file(existing_file(folder / name, "file that a model depends on"))
-        for name in sorted(set(files))
+        file: sha256_file(existing_file(folder / file, "file that a model depends on"))
+        for file in sorted(set(stated.pop("files")))
     }
-    own = getattr(found, "__name__", type(found).__name__)
-    return FunctionModel(
-        found,
-        name=(isinstance(stated, Sidecar) and stated.name) or own,
-        label_space=stated.label_space,
-        preprocessing=stated.preprocessing,
-        identity={**identity, "files": hashes},
-        outputs=getattr(stated, "outputs", "logits"),
-        thread_safe=bool(getattr(stated, "thread_safe", False)),
-    )
+    return FunctionModel(found, name=name, identity={**identity, "files": hashes}, **stated)
 
 
 def _can_be_called(found: Any, model_args: Mapping[str, Any]) -> bool:

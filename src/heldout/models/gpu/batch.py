@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from heldout.data.images.decode import MAX_PIXELS
 from heldout.models.gpu.decode import Event
 from heldout.models.gpu.network import Precision
 from heldout.models.gpu.read import HostBatch
@@ -23,24 +22,20 @@ class Settings:
     ``batch``      images per batch, of decoding and of the models
     ``decoders``   threads that decode on the device; more than two do not pay
     ``readers``    threads that read files; 0: as many as suit where the images are
-    ``processes``  processes that decode for the exact path; 0: in threads
+    ``pillow``     threads that decode for the exact path
     ``slots``      batches that may be read or decoded at the same time
     ``slot_bytes`` bytes of encoded images per image that a slot holds at first
-    ``fast``       skip the exact path
     ``sample``     images that go through both paths to find the threshold
-    ``max_pixels`` larger images are not decoded
     ``precision``  of the fast path
     """
 
     batch: int = 256
     decoders: int = 2
     readers: int = 0
-    processes: int = 12
+    pillow: int = 12
     slots: int = 6
     slot_bytes: int = 1 << 18
-    fast: bool = False
     sample: int = SAMPLE
-    max_pixels: int = MAX_PIXELS
     precision: Precision = "float16"
 
 

@@ -172,7 +172,7 @@ def check(status: int, what: str) -> None:
 
 
 def load_library() -> ctypes.CDLL:
-    """nvJPEG as torchvision loaded it, or from the packages beside torch, or from the system."""
+    """nvJPEG from the packages beside torch, or as the system or this process has it."""
     for path in _candidates():
         with contextlib.suppress(OSError, AttributeError):
             return _declared(ctypes.CDLL(path))
@@ -195,14 +195,6 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _candidates() -> Iterator[str]:
-    maps = Path("/proc/self/maps")
-    if maps.is_file():
-        loaded = {
-            line.split(maxsplit=5)[5]
-            for line in maps.read_text().splitlines()
-            if "libnvjpeg" in line
-        }
-        yield from sorted(loaded)
     for folder in map(Path, sys.path):
         for pattern in ("nvidia/*/lib/libnvjpeg.so*", "torchvision.libs/libnvjpeg*.so*"):
             yield from sorted(str(path) for path in folder.glob(pattern))
@@ -306,8 +298,10 @@ def stream_decoder(
     geometry: Geometry, device: str, backends: Sequence[Backend] = ("hardware", "cuda")
 ) -> StreamDecoder:
     """The best decoder that a device has: nvJPEG on its JPEG engines, which only data-centre GPUs
-    have, else on the GPU's cores; without the library or Triton, none."""
-    for backend in backends if can_use_kernels(device) else ():
+    have, else on the GPU's cores; without the library or Triton, or with a filter that few models
+    use and the kernels do not know, none."""
+    usable = can_use_kernels(device) and geometry.interpolation in ("bilinear", "bicubic")
+    for backend in backends if usable else ():
         with contextlib.suppress(NvjpegError):
             return NvjpegDecoder(geometry, device, backend)
     return StreamDecoder(device)

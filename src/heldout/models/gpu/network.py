@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -276,7 +275,6 @@ class Network:
         *,
         precision: Precision = "float16",
         fuse: bool = True,
-        exact_too: bool = True,
         k: int = 5,
     ) -> None:
         import torch
@@ -295,13 +293,11 @@ class Network:
         )
         self._reverse = values.colours == "BGR"
         rewritten = fuse_convolutions(module) if fuse else None
-        plain = functools.cache(lambda: self._reduced(copy.deepcopy(module)))
+        plain = self._reduced(copy.deepcopy(module))
         # Without tensor cores torch's default layout is a sixth faster than channels last.
-        self._exact = module.to(device, torch.float32) if exact_too or rewritten else None
+        self._exact = module.to(device, torch.float32)
         self.fused = rewritten is not None and self._no_worse(self._reduced(rewritten), plain)
-        self._fast: Any = rewritten if self.fused else plain()
-        if not exact_too:
-            self._exact = None
+        self._fast: Any = rewritten if self.fused else plain
 
     def fast(self, pixels: Any) -> tuple[Any, Any, Any]:
         """Run a batch of uint8 pixels (b, h, w, 3) in reduced precision. On the device: logits
@@ -317,7 +313,7 @@ class Network:
 
         return module.to(self.device, self._type, memory_format=torch.channels_last)
 
-    def _no_worse(self, candidate: Any, plain: Callable[[], Any]) -> bool:
+    def _no_worse(self, candidate: Any, plain: Any) -> bool:
         """Whether a rewritten model is about as near to the exact one as the plain one, on a few
         images.
 
@@ -341,14 +337,12 @@ class Network:
                 return False
             if mine <= enough:
                 return True
-            return mine < math.inf and mine <= 2 * _distance(plain()(images), truth) + enough
+            return mine < math.inf and mine <= 2 * _distance(plain(images), truth) + enough
 
     def exact(self, pixels: Any) -> Any:
         """Logits float32 (b, classes), without TF32."""
         import torch
 
-        if self._exact is None:
-            raise ValueError("this network was built without its exact copy")
         with torch.inference_mode():
             images = _normalised(pixels, self._values, torch.float32, self._reverse)
             return self._exact(images.contiguous()).float()

@@ -83,7 +83,7 @@ class Pipeline:
         geometry = networks[0].preprocessing.geometry
         cuda = device.startswith("cuda")
         self._stack.enter_context(arithmetic())
-        self.pool = PillowWorkers(geometry, processes=s.processes, max_pixels=s.max_pixels)
+        self.pool = PillowWorkers(geometry, threads=s.pillow)
         self._stack.callback(self.pool.close)
         self._closing, self._known = threading.Event(), threading.Event()
         self._calibrating, self._counting = threading.Lock(), threading.Lock()
@@ -281,11 +281,6 @@ class Pipeline:
                 with self._stage(batch):
                     batch.finished.wait()
                     batch.collect()
-                    if self.settings.fast:
-                        self._give_back(batch)
-                        self._fail_overflows(batch)
-                        batch.finish()
-                        continue
                     self._give_back(batch, self.rechecker.set_aside(batch))
                     if batch.calibrating:
                         batch.done.set_result(None)
@@ -302,19 +297,12 @@ class Pipeline:
                         self._passed(one)
                 held.clear()
 
-    def _fail_overflows(self, batch: Batch) -> None:
-        """Without a recheck, what half precision could not hold has no output."""
-        for network, output in zip(self.networks, batch.models, strict=True):
-            for place in np.flatnonzero(~np.isfinite(output.margin)).tolist():
-                if place not in output.failures:
-                    output.fail(place, f"not finite: {network.name} gave no number")
-
     # ------------------------------------------------------------------ the threshold
 
     def _calibrate_once(self) -> None:
         """Send a sample, spread over all rows, along both paths, ahead of all other batches."""
         with self._calibrating:
-            if self.settings.fast or self._known.is_set() or self._learning is not None:
+            if self._known.is_set() or self._learning is not None:
                 return
             n, step = len(self.reads), self.settings.batch
             spread = np.linspace(0, n - 1, min(n, self.settings.sample)).astype(int)

@@ -14,7 +14,6 @@ from msgspec import to_builtins
 
 from heldout.core.errors import HeldoutError
 from heldout.core.schema import Document, read, write
-from heldout.data.images import MAX_PIXELS
 from heldout.models.adapters.model import Model
 from heldout.models.gpu.batch import Batch, Settings
 from heldout.models.gpu.network import Network
@@ -60,7 +59,6 @@ class GpuPredictor:
     ``notes``  where each model's threshold of the recheck is kept, so that a resumed job uses the
                same
     ``keep``   ``logits`` or ``topk``
-    ``fast``   no recheck
     """
 
     def __init__(
@@ -70,13 +68,11 @@ class GpuPredictor:
         *,
         notes: Sequence[Path],
         keep: str = "logits",
-        fast: bool = False,
-        max_pixels: int = MAX_PIXELS,
         settings: Settings | None = None,
         devices: Sequence[str] | None = None,
     ) -> None:
         self.files, self.models, self.keep, self._notes = files, models, keep, notes
-        self.settings = replace(settings or Settings(), fast=fast, max_pixels=max_pixels)
+        self.settings = settings or Settings()
         self._reads = Reads(files)
         names = devices_of(models) if devices is None else devices
         self._places = [Device(name, self.settings.batch) for name in names]
@@ -131,9 +127,7 @@ class GpuPredictor:
             "device": ", ".join(place.device for place in self._places),
             "precision": self.settings.precision,
         }
-        if self.settings.fast:
-            found["recheck"] = "none: some top classes may differ from the exact path's"
-        elif self._notes[model].is_file():
+        if self._notes[model].is_file():
             found["recheck"] = to_builtins(read(self._notes[model], RecheckNotes).calibration)
         return found
 
@@ -154,7 +148,7 @@ class GpuPredictor:
         with self._lock:
             if place.pipeline is None:
                 notes: list[RecheckNotes] = []
-                if not self.settings.fast and all(path.is_file() for path in self._notes):
+                if all(path.is_file() for path in self._notes):
                     notes = [read(path, RecheckNotes) for path in self._notes]
                 kinds = set(notes[0].equal_kinds) if notes else set()
                 kinds.intersection_update(*(note.equal_kinds for note in notes))
@@ -163,7 +157,6 @@ class GpuPredictor:
                         model,
                         place.device,
                         precision=self.settings.precision,
-                        exact_too=not self.settings.fast,
                         k=min(TOP_K, len(model.label_space)),
                     )
                     for model in self.models
@@ -202,7 +195,6 @@ class GpuPredictor:
     def _remember(self, pipeline: Pipeline) -> None:
         """Keep the thresholds that a pipeline has found."""
         with self._lock:
-            # A pipeline without a recheck has none.
             for path, calibration in zip(
                 self._notes, pipeline.rechecker.calibrations or (), strict=False
             ):
@@ -226,4 +218,4 @@ class GpuPredictor:
         if self.keep == "logits":
             logits = np.concatenate([one.logits for one in mine])
             logits[sorted(failures)] = 0.0
-        return ModelRows(topk, logits, None, failures, self.files.used(start, stop, failures))
+        return ModelRows(topk, logits, failures, self.files.used(start, stop, failures))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from heldout.data.images.decode import MAX_PIXELS
 from heldout.data.images.sources import (
     FolderSource,
     check_id,
@@ -155,7 +156,7 @@ def read_part(
             continue
         encoded = view[at : at + got]
         header = jpeg_header(encoded, exif=pool.geometry.exif) if on_device else None
-        if header is not None and header.shape.height * header.shape.width <= pool.max_pixels:
+        if header is not None and header.shape.height * header.shape.width <= MAX_PIXELS:
             found.append((place, at, got, header))
             at += -(-got // 64) * 64
         else:

@@ -11,7 +11,6 @@ import numpy as np
 from heldout.data.images.preprocessing import SUPPORT, Geometry, crop_starts, resized
 from heldout.data.images.resize_weights import (
     Axes,
-    axis_taps,
     pillow_version,
     plan_axes,
     rows_first,
@@ -79,8 +78,6 @@ def lay_out(
 
     after = resized(height, width, geometry)
     straight = rows_first((height, width), after, pillow=pillow)
-    if geometry.interpolation == "nearest":
-        straight[:] = True  # nothing is rounded: any order gives the same
     crops = (geometry.crop_height, geometry.crop_width)
     down_columns, along_rows = (
         np.stack([before, wanted, crop_starts(wanted, kept), np.full(n, kept)])
@@ -167,21 +164,14 @@ class Resizer:
         between = self.buffer("between", layout.between_bytes)
         wide = 1 << (layout.outputs - 1).bit_length()
         interpolation = self.geometry.interpolation
-        if interpolation not in ("bilinear", "bicubic"):  # few models use others
-            first, weights = axis_taps(
-                layout.axes, interpolation, outputs=layout.outputs, taps=layout.taps
-            )
-            # int32 (2n, 1 + taps, outputs): of every axis the first positions, then the weights
-            together = np.concatenate([first[:, None], weights], axis=1)
-            taps = torch.from_numpy(together).to(self.device)
-        else:
-            each = (1 + layout.taps) * layout.outputs
-            taps = self.buffer("taps", 2 * n * each * 4).view(torch.int32)
-            kernels.taps_kernel[(n, 2)](
-                table, taps, each, layout.outputs, SUPPORT[interpolation],
-                COLUMNS=columns, WIDE=wide, BICUBIC=interpolation == "bicubic",
-                enable_fp_fusion=False,
-            )  # fmt: skip
+        each = (1 + layout.taps) * layout.outputs
+        # int32 (2n, 1 + taps, outputs): of every axis the first positions, then the weights
+        taps = self.buffer("taps", 2 * n * each * 4).view(torch.int32)
+        kernels.taps_kernel[(n, 2)](
+            table, taps, each, layout.outputs, SUPPORT[interpolation],
+            COLUMNS=columns, WIDE=wide, BICUBIC=interpolation == "bicubic",
+            enable_fp_fusion=False,
+        )  # fmt: skip
         blocks = -(-int(layout.column("plane").max()) // _BLOCK)
         kernels.colour_kernel[(n, blocks)](planes, rgb, table, COLUMNS=columns, BLOCK=_BLOCK)
         lines = -(-int(layout.column("lines").max()) // _ROWS)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.arrays import load_array
-from heldout.core.errors import BadFile, MismatchError, NotFound
+from heldout.core.errors import BadFile, NotFound
 from heldout.core.files import read_json
 from heldout.data.testset import TestSet
 from heldout.models.predictions.predictions import top_k
@@ -146,30 +146,25 @@ def read_order_file(path: Path) -> list[str]:
     """Image ids from an order file."""
     if not path.is_file():
         raise NotFound(f"no order file {path}", fix=f"name a file, or one of {', '.join(NAMED)}")
-    stat = path.stat()
-    ids = list(_order_ids(path, stat.st_mtime_ns, stat.st_size))
+    if path.suffix == ".json":
+        ids = read_json(path)
+        if isinstance(ids, dict) and "image_filenames" in ids:
+            from heldout.data.published.imagenetv2 import read_order
+
+            ids = [image for image, _ in read_order(path)]
+        if not isinstance(ids, list) or not all(isinstance(item, str) for item in ids):
+            raise BadFile(
+                path,
+                "is not an order of images",
+                fix="give a dataset file or a JSON list of image ids",
+            )
+    else:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        ids = [line.strip() for line in lines if line.strip()]
     twice = next((image for image, count in Counter(ids).items() if count > 1), None)
     if twice is not None:
         raise BadFile(path, f"lists image {twice!r} twice", fix="list every image once")
     return ids
-
-
-@lru_cache(maxsize=4)
-def _order_ids(path: Path, _changed: int, _size: int) -> tuple[str, ...]:
-    """The ids of an order file, read once for all the arrays that it orders."""
-    if path.suffix == ".json":
-        value = read_json(path)
-        if isinstance(value, dict) and "image_filenames" in value:
-            from heldout.data.published.imagenetv2 import read_order
-
-            return tuple(image for image, _ in read_order(path))
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        raise BadFile(
-            path, "is not an order of images", fix="give a dataset file or a JSON list of image ids"
-        )
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(line.strip() for line in lines if line.strip())
 
 
 @lru_cache(maxsize=8)
@@ -206,35 +201,6 @@ def labels_in_order(testset: TestSet, image_ids: Sequence[str]) -> np.ndarray:
     place = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     labels = first_labels(testset)
     return np.where(place >= 0, labels[place], -1)
-
-
-def check_order(
-    topk: np.ndarray, testset: TestSet, image_ids: Sequence[str], *, path: Path
-) -> None:
-    """Refuse outputs that are at chance in the stated order and far better in another known one."""
-    first = topk[:, 0]
-
-    def hits(ids: Sequence[str]) -> int:
-        labels = labels_in_order(testset, ids)
-        return int(((first == labels) & (labels >= 0)).sum())
-
-    # What a random order would give: each prediction meets the set's own mix of classes.
-    classes = len(testset.label_space)
-    known = labels_in_order(testset, image_ids)
-    shares = np.bincount(known[known >= 0], minlength=classes) / len(first)
-    chance = float(np.bincount(first[first >= 0], minlength=classes) @ shares)
-    limit = chance + 6 * np.sqrt(chance) + 3  # six standard deviations: no random order gets there
-    found = hits(image_ids)
-    if found > limit or len(testset) != len(first):
-        return
-    for order in NAMED:
-        other = hits(image_order(testset, order))
-        if other > max(2 * found, limit):
-            raise MismatchError(
-                f"{path}: its rows are not in the stated order: {found:,} of {len(first):,} top-1 "
-                f"predictions are right, {other:,} in the order {order!r}",
-                fix=f"--order {order}",
-            )
 
 
 def _file_name(image_id: str) -> str:

@@ -17,8 +17,6 @@ from heldout.data.importing import match_images, read_classes
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet, find_testset
 from heldout.models.predictions.import_arrays import (
-    Outputs,
-    check_order,
     image_order,
     labels_in_order,
     looks_reversed,
@@ -29,7 +27,7 @@ from heldout.models.predictions.predictions import Predictions, as_stored
 from heldout.models.predictions.store import PredictionStore
 
 ARRAY_SUFFIXES = (".npy", ".npz")
-TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet", ".json")
+TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
 _SUFFIXES = ARRAY_SUFFIXES + TABLE_SUFFIXES
 
 
@@ -41,14 +39,12 @@ def import_predictions(
     order: str = "testset",
     label_space: LabelSpace | None = None,
     array: str | None = None,
-    repair: bool = True,
     alias_of: str | None = None,
 ) -> Predictions:
     """Read one file of outputs for a test set.
 
     NumPy files get their image ids from ``order``; tables carry their own. Columns stored worst
-    first are turned round (``repair=False`` refuses them instead). What was found and repaired is
-    in ``run["notes"]``.
+    first are turned round. What was found and repaired is in ``run["notes"]``.
     """
     import pyarrow as pa
 
@@ -71,8 +67,14 @@ def import_predictions(
                 fix="these are predictions of another set, or another --order is needed",
             )
         if space.fingerprint == testset.label_space.fingerprint:
-            outputs, found = _in_right_order(outputs, testset, ids, path, repair=repair)
-            notes += found
+            labels = labels_in_order(testset, ids)
+            if looks_reversed(outputs.topk, labels):
+                first, last = (np.mean(outputs.topk[:, c] == labels) for c in (0, -1))
+                notes.append(
+                    f"{path.name} stores its columns worst first (the first column is right for "
+                    f"{first:.2%}, the last for {last:.2%} of {testset.name}): reversed"
+                )
+                outputs = replace_values(outputs, topk=np.ascontiguousarray(outputs.topk[:, ::-1]))
     elif path.suffix in TABLE_SUFFIXES:
         ids, outputs = read_prediction_table(path, label_space=space)
         ids, found = _named_in(testset, ids, path)
@@ -123,36 +125,11 @@ def _named_in(testset: TestSet, ids: Sequence[str], path: Path) -> tuple[Sequenc
     return named, [f"{path.name}: {text}" for text in match.notes()]
 
 
-def _in_right_order(
-    outputs: Outputs, testset: TestSet, ids: Sequence[str], path: Path, *, repair: bool
-) -> tuple[Outputs, list[str]]:
-    labels = labels_in_order(testset, ids)
-    if not looks_reversed(outputs.topk, labels):
-        check_order(outputs.topk, testset, ids, path=path)
-        return outputs, []
-    first, last = (np.mean(outputs.topk[:, c] == labels) for c in (0, -1))
-    evidence = (
-        f"the first column is right for {first:.2%}, the last for {last:.2%} of {testset.name}"
-    )
-    if not repair:
-        raise BadFile(
-            path, f"stores its columns worst first: {evidence}", fix="leave out --no-repair"
-        )
-    turned = np.ascontiguousarray(outputs.topk[:, ::-1])
-    return Outputs(turned, outputs.logits), [
-        f"{path.name} stores its columns worst first ({evidence}): reversed"
-    ]
-
-
-HELD_BYTES = 1 << 30
-"""Logits that an import holds in memory between reading and writing."""
-
-
 @dataclass(frozen=True)
 class ImportSummary:
     """What an import brought: models per test set, everything that was noticed, and the predictions.
 
-    The predictions hold no logits beyond :data:`HELD_BYTES`.
+    Of several files the predictions hold no logits: these are in the store.
     """
 
     counts: dict[str, int]
@@ -169,16 +146,15 @@ def import_files(
     order: str = "testset",
     classes: str | None = None,
     array: str | None = None,
-    repair: bool = True,
     replace: bool = False,
     find: Callable[[str, Callable[[Workspace, str], TestSet]], TestSet] | None = None,
 ) -> ImportSummary:
     """Import prediction files into the workspace's store.
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
-    it was; logits beyond :data:`HELD_BYTES` are read once more when they are written. One model
-    under two names in two sets is joined; a model that answers differently on an image that two
-    sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
+    it was; several files are read once more when they are written, as all their logits may not fit
+    into memory. One model under two names in two sets is joined; a model that answers differently on
+    an image that two sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
@@ -201,30 +177,24 @@ def import_files(
             order=order,
             label_space=space,
             array=array,
-            repair=repair,
             alias_of=aliases.get(where, {}).get(path.stem),
         )
 
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
-    dropped: set[tuple[str, Path]] = set()
-    room = HELD_BYTES
     for where, members in groups.items():
         for path in members:
-            predictions = read(where, path)
-            notes += predictions.run["notes"]
-            if predictions.logits is not None:
-                room -= predictions.logits.nbytes
-                if room < 0:
-                    predictions = replace_values(predictions, logits=None)
-                    dropped.add((where, path))
-            found.setdefault(where, []).append(predictions)
+            made = read(where, path)
+            notes += made.run["notes"]
+            found.setdefault(where, []).append(
+                made if files == 1 else replace_values(made, logits=None)
+            )
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
     for where, models in found.items():
         for path, held in zip(groups[where], models, strict=True):
-            made = read(where, path) if (where, path) in dropped else held
+            made = held if files == 1 else read(where, path)
             store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
     return ImportSummary(
         {where: len(models) for where, models in found.items()},

@@ -1,10 +1,9 @@
-"""Tables of outputs: CSV, JSON lines, Parquet and timm's four JSON layouts."""
+"""Tables of outputs: CSV, JSON lines and Parquet."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from heldout.core.errors import BadFile, LabelError
-from heldout.core.files import existing_file
-from heldout.core.tables import csv_header, read_table_file, table_from_rows, text_ids
+from heldout.core.tables import csv_header, read_table_file, text_ids
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
 from heldout.models.predictions.import_arrays import Outputs, check_indices, outputs_from_logits
 from heldout.models.predictions.predictions import top_k
@@ -95,10 +93,7 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
     Columns of a CSV file that hold one value per class are read as numbers at once: a thousand
     logits per row as text would need several times their memory.
     """
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        return _read_json_table(path)
-    if suffix not in (".csv", ".tsv"):
+    if path.suffix.lower() not in (".csv", ".tsv"):
         return read_table_file(path)
     import pyarrow as pa
 
@@ -106,49 +101,6 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
     found = _ranked(names, (*_LOGITS, *_PROBABILITIES))
     wide = found if len(found) > 1 else _class_columns(names, label_space)
     return read_table_file(path, types=dict.fromkeys(wide, pa.float32()))
-
-
-def _read_json_table(path: Path) -> Any:
-    """timm's JSON: an object per file name, ``columns`` and ``data``, a list of rows, or lines."""
-    try:
-        value = _parse(existing_file(path, "file").read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise BadFile(path, f"not valid JSON ({error})", fix="write or fetch it again") from None
-    rows = _json_rows(value)
-    if rows is None:
-        raise BadFile(
-            path,
-            "is not a table of outputs",
-            fix="give a list of objects, an object for every file name, or columns and data",
-        )
-    if not rows:
-        raise BadFile(path, "has no rows", fix="write or fetch it again")
-    return table_from_rows(rows, path)
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        lines = [line for line in text.splitlines() if line.strip()]
-        if error.msg != "Extra data" or len(lines) < 2:
-            raise
-        return [json.loads(line) for line in lines]
-
-
-def _json_rows(value: Any) -> list[dict[str, Any]] | None:
-    if isinstance(value, dict) and isinstance(value.get("columns"), list):
-        names, data = value["columns"], value.get("data")
-        if not isinstance(data, list) or not all(
-            isinstance(row, list) and len(row) == len(names) for row in data
-        ):
-            return None
-        return [dict(zip(names, row, strict=True)) for row in data]
-    if isinstance(value, dict) and all(isinstance(row, dict) for row in value.values()):
-        return [{"filename": name, **row} for name, row in value.items()]
-    if isinstance(value, list) and all(isinstance(row, dict) for row in value):
-        return value
-    return None
 
 
 _QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
@@ -164,11 +116,9 @@ def number_cell(cell: Any) -> list[float]:
     if cell is None:
         return []
     if isinstance(cell, str):
-        return [float(part) for part in _parts(cell)]
-    return [
-        float("nan") if value is None else float(value)
-        for value in (cell if isinstance(cell, list) else [cell])
-    ]
+        return [float(item) for item in _items(cell)]
+    values = cell if isinstance(cell, list) else [cell]
+    return [float("nan") if value is None else float(value) for value in values]
 
 
 def class_cell(cell: Any, *, lists: bool) -> list[Any]:
@@ -194,27 +144,24 @@ def class_cell(cell: Any, *, lists: bool) -> list[Any]:
     if not isinstance(cell, str) or not lists:
         return [cell]
     text = cell.strip()
-    if text.startswith("[") or text.endswith("]"):
-        quoted = _QUOTED.findall(text)
-        if not quoted:
-            return list(_parts(text))
+    if text.startswith("[") or text.endswith("]") or re.fullmatch(r"[\d\s,;|]*", text):
+        return list(_items(text))
+    return [part.strip() for part in re.split("[;|]", text) if part.strip()]
+
+
+def _items(text: str) -> list[str]:
+    """The items of a list that is written as text."""
+    text = text.strip()
+    if text.startswith("[") != text.endswith("]"):
+        raise ValueError(f"{text[:40]!r} is a list that is cut short")
+    quoted = _QUOTED.findall(text)
+    if quoted:
         if _BETWEEN.sub("", _QUOTED.sub("", text)) != "[]":
             raise ValueError(f"{text[:40]!r} is not a list of quoted texts")
         return [re.sub(r"\\(.)", r"\1", single or double) for single, double in quoted]
-    parts = _BETWEEN.split(text)
-    if all(part.isdigit() for part in parts):
-        return list(parts)
-    return [part.strip() for part in re.split(r"[;|]", text) if part.strip()]
-
-
-def _parts(cell: str) -> list[str]:
-    text = cell.strip()
-    if text.startswith("[") != text.endswith("]"):
-        raise ValueError(f"{cell[:40]!r} is a list that is cut short")
-    inner = text.removeprefix("[").removesuffix("]").strip()
-    if "..." in inner or "…" in inner:
+    if "..." in text or "…" in text:
         raise ValueError("it was shortened when it was printed")
-    return [part for part in _BETWEEN.split(inner) if part]
+    return [part for part in _BETWEEN.split(text.strip("[]")) if part]
 
 
 _SUM_TOLERANCE = 1e-2  # probabilities of 1,000 classes rounded to float16 still sum to 1 within it
@@ -235,71 +182,102 @@ def read_prediction_table(path: Path, *, label_space: LabelSpace) -> tuple[list[
     table = read_any_table(path, label_space=label_space)
     shape = find_shape(table.column_names, path, label_space=label_space)
     ids = text_ids(table[shape.ids], path)
-    given = _values(table, shape.values, ids, path) if shape.values else None
+    values, lengths = np.zeros((len(ids), 0)), np.zeros(len(ids), np.int64)
+    if shape.values:
+        values, lengths = _values(table, shape.values, ids, path)
     if not shape.classes:
-        return ids, _full(given or [], ids, path, label_space, shape.probabilities)
-    ranked = _classes(table, shape.classes, ids, path, label_space)
-    if given is not None:
-        ranked, given = _by_value(ranked, given, ids, path)
-    present = [[index for index in row if index is not None] for row in ranked]
-    if not any(present):
+        return ids, _full(values, lengths, ids, path, label_space, shape.probabilities)
+    classes, ranks = _classes(table, shape.classes, ids, path, label_space)
+    gaps = classes < 0
+    last = np.where(gaps, np.inf, 0.0)
+    if shape.values:
+        row = int((ranks != lengths).argmax())
+        if ranks[row] != lengths[row]:
+            raise BadFile(
+                path,
+                f"has {ranks[row]} classes and {lengths[row]} values for image {ids[row]!r}",
+                fix="give one value per class",
+            )
+        _check_finite(np.where(gaps, 0.0, values), ids, path)
+        last = np.where(gaps, np.inf, -values)
+    # Best value first, ties in the order of the file; what has no class comes last.
+    order = np.argsort(last, axis=1, kind="stable")
+    classes = np.take_along_axis(classes, order, axis=1)
+    most = int((~gaps).sum(axis=1).max())
+    if not most:
         raise BadFile(path, "has no class in any row", fix="write or fetch it again")
-    topk = check_indices(_padded(present), path, classes=len(label_space))
-    if given is not None and all(len(row) == len(label_space) for row in present):
+    topk = check_indices(classes[:, :most], path, classes=len(label_space))
+    if shape.values and most == len(label_space) and (topk >= 0).all():
         # All classes are there, so the values are full rows in another order.
-        every = np.empty(topk.shape, dtype=np.float32)
-        np.put_along_axis(every, topk.astype(np.int64), np.stack(given), axis=1)
-        return ids, _full(list(every), ids, path, label_space, shape.probabilities)
+        every = np.empty(topk.shape, np.float32)
+        np.put_along_axis(every, classes, np.take_along_axis(values, order, axis=1), axis=1)
+        return ids, _full(every, lengths, ids, path, label_space, shape.probabilities)
     return ids, Outputs(topk)
 
 
 def _full(
-    rows: Sequence[np.ndarray],
+    matrix: np.ndarray,
+    lengths: np.ndarray,
     ids: Sequence[str],
     path: Path,
     space: LabelSpace,
     probabilities: bool,
 ) -> Outputs:
     """Outputs from one value for every class."""
-    for row, image in zip(rows, ids, strict=True):
-        if len(row) != len(space):
-            raise BadFile(
-                path,
-                f"has {len(row)} values for image {image!r}, label space {space.name} has "
-                f"{len(space)} classes",
-                fix="name the model's label space with --classes, or give one value per class",
-            )
-        _check_finite(row, image, path)
-    matrix = np.stack(rows)
+    row = int((lengths != len(space)).argmax())
+    if lengths[row] != len(space):
+        raise BadFile(
+            path,
+            f"has {lengths[row]} values for image {ids[row]!r}, label space {space.name} has "
+            f"{len(space)} classes",
+            fix="name the model's label space with --classes, or give one value per class",
+        )
+    _check_finite(matrix, ids, path)
     if not probabilities:
         return outputs_from_logits(matrix, path, classes=len(space))
     sums = matrix.sum(axis=1, dtype=np.float64)
     bad = ~((matrix >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE))
     if bad.any():
-        row_number = int(bad.argmax())
+        row = int(bad.argmax())
         raise BadFile(
             path,
             f"has {int(bad.sum())} rows that are not probabilities, such as that of image "
-            f"{ids[row_number]!r} with sum {sums[row_number]:.4g}",
+            f"{ids[row]!r} with sum {sums[row]:.4g}",
             fix="say that the values are logits, or write them again",
         )
     floor = np.finfo(np.float32).tiny  # a probability that was rounded to zero has no logarithm
     return Outputs(top_k(matrix), np.log(np.maximum(matrix, floor)))
 
 
-def _check_finite(row: np.ndarray, image: str, path: Path) -> None:
-    if not np.isfinite(row).all():
+def _check_finite(matrix: np.ndarray, ids: Sequence[str], path: Path) -> None:
+    bad = ~np.isfinite(matrix).all(axis=1)
+    if bad.any():
         raise BadFile(
             path,
-            f"has a missing, NaN or infinite value for image {image!r}",
+            f"has a missing, NaN or infinite value for image {ids[int(bad.argmax())]!r}",
             fix="predict this image again, or drop the row",
         )
 
 
-def _values(table: Any, names: Sequence[str], ids: Sequence[str], path: Path) -> list[np.ndarray]:
-    """The values of each row, float32; missing ones are NaN, what is too large is infinite."""
+def _padded(
+    rows: Sequence[Sequence[Any]], fill: float, dtype: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of different lengths as (n, longest), filled up, and the lengths."""
+    lengths = np.array([len(row) for row in rows], np.int64)
+    made = np.full((len(rows), lengths.max(initial=0)), fill, dtype)
+    with np.errstate(over="ignore"):  # too large for float32: infinite then, and refused later
+        for place, row in enumerate(rows):
+            made[place, : len(row)] = row
+    return made, lengths
+
+
+def _values(
+    table: Any, names: Sequence[str], ids: Sequence[str], path: Path
+) -> tuple[np.ndarray, np.ndarray]:
+    """The values of each row, float32 (n, most), NaN where missing, and how many each row has."""
     import pyarrow as pa
 
+    n = len(ids)
     if len(names) > 1:
         try:
             columns = [table[name].cast(pa.float32()) for name in names]
@@ -308,82 +286,66 @@ def _values(table: Any, names: Sequence[str], ids: Sequence[str], path: Path) ->
             raise BadFile(
                 path, f"has a value that is not a number ({reason})", fix="correct it"
             ) from None
-        return list(np.column_stack([c.to_numpy(zero_copy_only=False) for c in columns]))
+        matrix = np.column_stack([c.to_numpy(zero_copy_only=False) for c in columns])
+        return matrix, np.full(n, len(names))
     column = table[names[0]].combine_chunks()
     if pa.types.is_list(column.type) and not column.null_count:
-        flat = column.flatten()
-        lengths = np.unique(np.diff(np.asarray(column.offsets)))
-        if len(lengths) == 1 and (
-            pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)
-        ):
-            values = flat.cast(pa.float32()).to_numpy(zero_copy_only=False)
-            return list(values.reshape(len(ids), int(lengths[0])))
+        flat, lengths = column.flatten(), np.diff(np.asarray(column.offsets))
+        numbers = pa.types.is_floating(flat.type) or pa.types.is_integer(flat.type)
+        if numbers and (lengths == lengths[0]).all():
+            return flat.cast(pa.float32()).to_numpy(zero_copy_only=False).reshape(n, -1), lengths
     rows = []
     for cell, image in zip(column.to_pylist(), ids, strict=True):
         try:
-            with np.errstate(over="ignore"):  # infinite then, and refused later
-                rows.append(np.array(number_cell(cell)).astype(np.float32))
+            rows.append(number_cell(cell))
         except (TypeError, ValueError) as error:
             raise BadFile(
                 path,
                 f"has no list of numbers for image {image!r} ({error})",
                 fix="correct that row",
             ) from None
-    return rows
+    return _padded(rows, np.nan, np.float32)
 
 
 def _classes(
-    table: Any,
-    names: Sequence[str],
-    ids: Sequence[str],
-    path: Path,
-    label_space: LabelSpace,
-) -> list[list[int | None]]:
-    """The class indices of each row in the order of the file; None where there is none."""
-    if len(names) > 1:
-        columns = [table[name].to_pylist() for name in names]
-        rows = [
-            [None if cell == "" else cell for cell in row] for row in zip(*columns, strict=True)
-        ]
-    else:
-        rows = []
-        for cell, image in zip(table[names[0]].to_pylist(), ids, strict=True):
+    table: Any, names: Sequence[str], ids: Sequence[str], path: Path, space: LabelSpace
+) -> tuple[np.ndarray, np.ndarray]:
+    """The class indices of each row in the order of the file, int64 (n, most), -1 where there is
+    none, and how many places each row has."""
+    columns = [table[name].to_pylist() for name in names]
+    rows: list[Sequence[Any]] = list(zip(*columns, strict=True))
+    if len(names) == 1:
+        lists = path.suffix.lower() in (".csv", ".tsv")
+        for place, cell in enumerate(columns[0]):
             try:
-                text = path.suffix.lower() in (".csv", ".tsv")
-                rows.append(class_cell(cell, lists=text))
+                rows[place] = class_cell(cell, lists=lists)
             except ValueError as error:
                 raise BadFile(
                     path,
-                    f"has no list of classes for image {image!r} ({error})",
+                    f"has no list of classes for image {ids[place]!r} ({error})",
                     fix="correct that row",
                 ) from None
-    known: dict[tuple[type, Any], int | None] = {(type(None), None): None}
-    find = _index_finder(rows, label_space, path)
-    found = []
-    for row, image in zip(rows, ids, strict=True):
-        for value in row:
-            key = (type(value), value)
-            if key not in known:
-                try:
-                    known[key] = find(value)
-                except LabelError as error:
-                    hint = (
-                        "; timm adds indices with --include-index"
-                        if names[0].startswith("label")
-                        else ""
-                    )
-                    raise BadFile(
-                        path, f"image {image!r}: {error.message}", fix=error.fix + hint
-                    ) from None
-        found.append([known[type(value), value] for value in row])
-    return found
+    texts = [["" if cell is None else str(_whole(cell)) for cell in row] for row in rows]
+    known = {"": -1}
+    find = class_finder(space, _label_kind({text for row in texts for text in row}, space, path))
+    for row, image in zip(texts, ids, strict=True):
+        for text in row:
+            if text in known:
+                continue
+            try:
+                known[text] = space.index(find(text).id)
+            except LabelError as error:
+                named = names[0].startswith("label")
+                hint = "; timm adds indices with --include-index" if named else ""
+                raise BadFile(
+                    path, f"image {image!r}: {error.message}", fix=error.fix + hint
+                ) from None
+    return _padded([[known[text] for text in row] for row in texts], -1, np.int64)
 
 
-def _index_finder(
-    rows: Sequence[Sequence[Any]], space: LabelSpace, path: Path
-) -> Callable[[Any], int]:
-    """A function from a value to a class index, by the kind of label that fits all values."""
-    texts = {str(_whole(value)) for row in rows for value in row if value is not None}
+def _label_kind(texts: set[str], space: LabelSpace, path: Path) -> LabelKind:
+    """The kind of label that fits all texts."""
+    texts = texts - {""}
     numbers = all(re.fullmatch(r"-?[0-9]+", text) for text in texts)
     ids = {text for text in texts if text in space}
     if numbers and ids == texts and any(space.index(text) != int(text) for text in texts):
@@ -393,43 +355,9 @@ def _index_finder(
             fix="write the names of the classes instead",
         )
     # Some ids among texts that are not: ids with a wrong one, so that it is named as an id.
-    kind: LabelKind = "index" if numbers else "id" if ids else "name"
-    find = class_finder(space, kind)
-    return lambda value: space.index(find(_whole(value)).id)
+    return "index" if numbers else "id" if ids else "name"
 
 
 def _whole(value: Any) -> Any:
     """A float that is a whole number as that: a gap in a column turns its indices into floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _by_value(
-    ranked: Sequence[Sequence[int | None]],
-    given: Sequence[np.ndarray],
-    ids: Sequence[str],
-    path: Path,
-) -> tuple[list[list[int | None]], list[np.ndarray]]:
-    """Classes and their values, best value first; ties keep the order of the file."""
-    classes: list[list[int | None]] = []
-    values: list[np.ndarray] = []
-    for row, scores, image in zip(ranked, given, ids, strict=True):
-        if len(row) != len(scores):
-            raise BadFile(
-                path,
-                f"has {len(row)} classes and {len(scores)} values for image {image!r}",
-                fix="give one value per class",
-            )
-        places = np.array([place for place, index in enumerate(row) if index is not None], np.intp)
-        _check_finite(scores[places], image, path)
-        order = places[np.argsort(-scores[places], kind="stable")]
-        classes.append([row[place] for place in order])
-        values.append(scores[order])
-    return classes, values
-
-
-def _padded(ranked: Sequence[Sequence[int]]) -> np.ndarray:
-    """Rows of different lengths as int64 (n, longest), filled with -1."""
-    topk = np.full((len(ranked), max(map(len, ranked))), -1, dtype=np.int64)
-    for place, row in enumerate(ranked):
-        topk[place, : len(row)] = row
-    return topk

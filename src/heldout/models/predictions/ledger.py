@@ -20,7 +20,7 @@ from stat import S_ISREG
 from time import time_ns
 from typing import Any
 
-import numpy as np
+import msgspec
 
 from heldout.core.errors import MismatchError, NotFound
 from heldout.core.files import atomic_path, sha256_text
@@ -41,8 +41,9 @@ from heldout.models.predictions.store import PredictionStore, StoredRun
 
 RACY_NS = 2_000_000_000
 """A file written less than this before it was looked at is read again."""
-_STATE = ("size", "mtime_ns", "ctime_ns", "inode")
 _READERS = 4  # reading and hashing leave the interpreter
+State = tuple[int, int, int, int]
+"""Size, mtime and ctime in nanoseconds, and inode of a file."""
 
 
 class Ledger:
@@ -50,116 +51,82 @@ class Ledger:
 
     A folder's files count each by itself; a tar or zip file counts as a whole for all images in
     it. Images of stores, servers, renderers and memory have no state, and are not checked.
+
+    The file is one line with the SHA-256 of the rest, then JSON: name -> state and digest.
     """
 
     def __init__(self, files: ImageFiles, workspace: Workspace) -> None:
         self._files = files
         self._taken = time_ns()
         place, self._states = _states(files)
-        self._path = workspace.ledger / f"{sha256_text(place)[:16]}.parquet"
+        self._path = workspace.ledger / f"{sha256_text(place)[:16]}.json"
 
     def digests(self) -> list[str | None]:
         """SHA-256 of every image's bytes now; None where there is no file, or nothing to check."""
-        found, fresh = self._known()
-        missing = np.flatnonzero(self._states.any(axis=1) & ~fresh).tolist()
+        known = self._entries()
+        found: list[str | None] = []
+        for name, state in zip(self._files.names, self._states, strict=True):
+            entry = known.get(name)
+            found.append(entry[1] if entry is not None and entry[0] == state else None)
+        missing = [row for row, state in enumerate(self._states) if state and found[row] is None]
         with ThreadPoolExecutor(_READERS) as pool:
             read = dict(zip(missing, pool.map(self._read, missing), strict=True))
-        seen = {row: digest for row, digest in read.items() if digest is not None}
-        self.note(seen)
-        return [seen.get(row, found[row] if fresh[row] else None) for row in range(len(found))]
+        self.note({row: digest for row, digest in read.items() if digest is not None})
+        return [read.get(row, digest) for row, digest in enumerate(found)]
 
     def note(self, seen: Mapping[int, str]) -> None:
         """Enter what was read since the states were taken: row -> SHA-256."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
+        new = {
+            self._files.names[row]: (state, digest)
+            for row, digest in seen.items()
+            if digest != CHANGED
+            and (state := self._states[row])
+            and max(state[1:3]) < self._taken - RACY_NS
+        }
+        if new:
+            data = msgspec.json.encode({**self._entries(), **new})
+            with suppress(OSError), atomic_path(self._path) as temporary:
+                temporary.write_bytes(sha256_bytes(data).encode() + b"\n" + data)
 
-        rows = np.array([row for row, digest in seen.items() if digest != CHANGED], np.int64)
-        last = self._states[rows, 1:3].max(axis=1, initial=0)
-        rows = rows[(last > 0) & (last < self._taken - RACY_NS)]
-        if not len(rows):
-            return
-        new = pa.table(
-            {
-                "name": pa.array([self._files.names[row] for row in rows], pa.string()),
-                **{name: self._states[rows, place] for place, name in enumerate(_STATE)},
-                "sha256": pa.array([seen[row] for row in rows], pa.string()),
-            }
-        )
-        old = self._table()
-        if old is not None:
-            other = pc.invert(pc.is_in(old["name"], value_set=new["name"].combine_chunks()))
-            new = pa.concat_tables([old.filter(other), new])
-        with suppress(OSError), atomic_path(self._path) as temporary:
-            pq.write_table(new, temporary, write_page_checksum=True, use_dictionary=False)
-
-    def _known(self) -> tuple[list[str | None], np.ndarray]:
-        """What the ledger has for every image, and whether its file's state is still that one."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table = self._table()
-        if table is None:
-            return [None] * len(self._states), np.zeros(len(self._states), bool)
-        names = pa.array(self._files.names, pa.string())
-        rows = pc.index_in(names, value_set=table["name"].combine_chunks())
-        known = table.take(pc.fill_null(rows, 0))
-        fresh = rows.is_valid().to_numpy(zero_copy_only=False)
-        for place, name in enumerate(_STATE):
-            fresh &= known[name].to_numpy() == self._states[:, place]
-        return known["sha256"].to_pylist(), fresh
-
-    def _table(self) -> Any:
-        """The ledger, or None where there is none that can be read."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(
-                self._path, partitioning=None, page_checksum_verification=True
-            ).combine_chunks()
-        except (pa.ArrowException, OSError):
-            return None
-        whole = table.column_names == ["name", *_STATE, "sha256"] and len(table)
-        return table if whole and not any(c.null_count for c in table.columns) else None
+    def _entries(self) -> dict[str, tuple[State, str]]:
+        """The ledger; empty where there is none that can be read."""
+        with suppress(OSError, msgspec.MsgspecError):
+            digest, _, data = self._path.read_bytes().partition(b"\n")
+            if sha256_bytes(data).encode() == digest:
+                return msgspec.json.decode(data, type=dict[str, tuple[State, str]])
+        return {}
 
     def _read(self, row: int) -> str | None:
         data = bytes_of(self._files.source, self._files.names[row])
         return None if isinstance(data, BadImage) else sha256_bytes(data)
 
 
-def _states(files: ImageFiles) -> tuple[str, np.ndarray]:
-    """Where the images are, and size, times and inode of each one's file, int64 (n, 4).
-
-    Zeros where there is no such file: regular ones alone, as others may have no end.
-    """
+def _states(files: ImageFiles) -> tuple[str, list[State | None]]:
+    """Where the images are, and the state of each one's file."""
     source, n = files.source, len(files.names)
     if isinstance(source, FolderSource):
         root = str(source.root.resolve())
-        found = [_state(f"{root}/{name}") for name in files.names]
-        return root, np.array(found, np.int64).reshape(n, len(_STATE))
-    whole = np.zeros(len(_STATE), np.int64)
-    place = ""
-    if isinstance(source, TarSource | ZipSource):
-        paths = source.paths if isinstance(source, TarSource) else (source.path,)
-        place = "\0".join(str(path.resolve()) for path in paths)
-        shards = np.array([_state(path) for path in paths])
-        if shards.any(axis=1).all():
-            sums, last = shards.sum(axis=0), shards.max(axis=0)
-            whole[:] = sums[0], last[1], last[2], sums[3]
-    return place, np.tile(whole, (n, 1))
+        return root, [_state(f"{root}/{name}") for name in files.names]
+    if not isinstance(source, TarSource | ZipSource):
+        return "", [None] * n
+    paths = source.paths if isinstance(source, TarSource) else (source.path,)
+    shards = [state for path in paths if (state := _state(path))]
+    place = "\0".join(str(path.resolve()) for path in paths)
+    if len(shards) < len(paths):
+        return place, [None] * n
+    sizes, written, changed, inodes = zip(*shards, strict=True)
+    return place, [(sum(sizes), max(written), max(changed), sum(inodes))] * n
 
 
-def _state(path: str | Path) -> tuple[int, int, int, int]:
+def _state(path: str | Path) -> State | None:
+    """None where there is no regular file: others may have no end."""
     try:
         found = os.stat(path)  # noqa: PTH116  a third of the time of Path
     except (OSError, ValueError):
-        return (0, 0, 0, 0)
+        return None
     if not S_ISREG(found.st_mode):
-        return (0, 0, 0, 0)
-    # Inodes of some file systems have 64 bits without a sign.
-    inode = found.st_ino & (2**63 - 1)
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, inode)
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino & 0xFFFF_FFFF
 
 
 class CurrentImages:
@@ -194,21 +161,17 @@ class CurrentImages:
     def changed(self, run: StoredRun) -> int:
         """How many images are not those that a run has read.
 
-        Images that it has no output for do not count. A run that was stored before digests were is
-        taken to have read the files that the set names; imported predictions name none. Files that
-        are not those of the set itself are refused: then it is the set that has changed.
+        Images that it has no output for do not count, and imported predictions name none. Files
+        that are not those of the set itself are refused: then it is the set that has changed.
         """
         import pyarrow.compute as pc
 
-        own = self.testset.images["sha256"].combine_chunks()
-        read = PredictionStore(self.workspace.predictions).digests(run)
-        if read is not None:
-            rows = pc.index_in(self.testset.image_ids, value_set=read["image_id"].combine_chunks())
-            read = read["sha256"].combine_chunks().take(rows)
-        elif ran_here(run):
-            read = own
-        if read is None or read.null_count == len(read):
+        known = PredictionStore(self.workspace.predictions).digests(run)
+        if known is None:
             return 0
+        rows = pc.index_in(self.testset.image_ids, value_set=known["image_id"].combine_chunks())
+        read = known["sha256"].combine_chunks().take(rows)
+        own = self.testset.images["sha256"].combine_chunks()
         other = pc.fill_null(pc.not_equal(read, self.digests), False)
         foreign = pc.and_(other, pc.fill_null(pc.not_equal(own, self.digests), False))
         count = pc.sum(foreign).as_py()
@@ -225,16 +188,6 @@ class CurrentImages:
                 f"{run.model} ran on them",
                 fix="run it again with heldout eval, or restore the files",
             )
-
-    def unknown(self, run: StoredRun) -> bool:
-        """Whether nothing tells which bytes a run has read that heldout made."""
-        read = PredictionStore(self.workspace.predictions).digests(run)
-        return ran_here(run) and read is None and self.testset.images["sha256"].null_count > 0
-
-
-def ran_here(run: StoredRun) -> bool:
-    """Whether heldout made a run, and did not import its outputs."""
-    return "versions" in run.run
 
 
 def stored_predictions(

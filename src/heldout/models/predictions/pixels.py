@@ -10,7 +10,6 @@ import numpy as np
 
 from heldout.core.errors import MismatchError
 from heldout.data.images import (
-    MAX_PIXELS,
     BadImage,
     FolderSource,
     ImageSource,
@@ -96,8 +95,6 @@ def load_pixels(
     files: ImageFiles,
     row: int,
     geometries: Sequence[Geometry],
-    *,
-    max_pixels: int = MAX_PIXELS,
 ) -> Mapping[str, np.ndarray | BadImage] | BadImage:
     """The pixels of one image by the geometry's key; or why there are none, in one or in all.
 
@@ -108,12 +105,12 @@ def load_pixels(
         return data
     files.saw(row, data)
     made: Sequence[np.ndarray | BadImage] | BadImage
-    made = pixels_of_each(data, geometries, max_pixels=max_pixels)
+    made = pixels_of_each(data, geometries)
     if isinstance(made, BadImage):
         if len(geometries) == 1:
             return made
         # Bad in one geometry, perhaps in one alone (a line blown up): each for itself.
-        made = [pixels_of(data, geometry, max_pixels=max_pixels) for geometry in geometries]
+        made = [pixels_of(data, geometry) for geometry in geometries]
     return {geometry.key: pixels for geometry, pixels in zip(geometries, made, strict=True)}
 
 

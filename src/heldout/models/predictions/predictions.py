@@ -28,7 +28,6 @@ class Predictions:
     ``image_ids``  Arrow string array, n
     ``topk``       int32 (n, k): class indices of ``label_space``, best first; -1 where there is none
     ``logits``     float (n, classes) or None when only the top k were kept
-    ``features``   float (n, d) or None
     ``failures``   row -> why this image has no output; its ``topk`` row is all -1
     ``identity``   what tells this model from any other: weights, preprocessing, source file
     ``digests``    SHA-256 of the bytes that the model was given, None for failures; None as a whole
@@ -41,7 +40,6 @@ class Predictions:
     topk: np.ndarray
     label_space: LabelSpace
     logits: np.ndarray | None = None
-    features: np.ndarray | None = None
     failures: Mapping[int, str] = field(default_factory=dict)
     identity: Mapping[str, Any] = field(default_factory=dict)
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -127,23 +125,18 @@ def top_k(logits: np.ndarray, k: int = TOP_K) -> np.ndarray:
     [[1, 2]]
     """
     k = min(k, logits.shape[1])
-    if k < logits.shape[1]:
-        # A partition finds the k-th value; everything at or above it is then sorted exactly.
-        kth = -np.partition(-logits, k - 1, axis=1)[:, k - 1 : k]
-        ahead = (logits > kth).sum(axis=1, keepdims=True)
-        level = logits == kth
-        keep = (logits > kth) | (level & (np.cumsum(level, axis=1) <= k - ahead))
-        columns = np.nonzero(keep)[1].reshape(len(logits), k)
-    else:
-        columns = np.broadcast_to(np.arange(k), logits.shape)
-    values = np.take_along_axis(logits, columns, axis=1)
-    order = np.argsort(-values, axis=1, kind="stable")
-    best: np.ndarray = np.take_along_axis(columns, order, axis=1).astype(np.int32)
-    return best
+    losses = -logits
+    # A partition finds the k-th value; only what is at or above it is sorted.
+    limits = np.partition(losses, k - 1, axis=1)[:, k - 1]
+    best = []
+    for row, limit in zip(losses, limits, strict=True):
+        near = np.flatnonzero(row <= limit)
+        best.append(near[np.argsort(row[near], kind="stable")[:k]])
+    return np.array(best, np.int32).reshape(len(logits), k)
 
 
 def as_stored(values: np.ndarray) -> np.ndarray:
-    """Logits or features as they are kept: float16, what lies beyond its range at its ends.
+    """Logits as they are kept: float16, what lies beyond its range at its ends.
 
     >>> as_stored(np.array([1.5, -1e9], np.float32)).tolist()
     [1.5, -65504.0]

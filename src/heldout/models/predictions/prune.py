@@ -47,29 +47,28 @@ def find_waste(
     leftover: somebody may be at it.
     """
     cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
-    found: list[Waste] = []
-    predictions = workspace.predictions
-    places = (workspace.testsets, predictions, *_folders(predictions), workspace.runs)
-    for place in (*places, workspace.ledger):
-        found += [
-            _waste(path, "left by an interrupted write")
-            for path in _leftovers(place)
-            if time.time() - _touched(path) > RESTING
-        ]
-    for group in _folders(workspace.predictions):
+    groups, jobs = _entries(workspace.predictions), _entries(workspace.runs)
+    places = (workspace.testsets, workspace.predictions, *groups, workspace.runs, workspace.ledger)
+    found = [
+        _waste(path, "left by an interrupted write")
+        for place in places
+        for path in _entries(place, temporary=True)
+        if time.time() - _touched(path) > RESTING
+    ]
+    for group in groups:
         if group.name not in cards:
             found.append(_waste(group, "predictions on images that no test set here has"))
-            continue
-        if not models or (testset is not None and cards[group.name] != testset):
-            continue
-        for run in PredictionStore(workspace.predictions).runs(group.name):
-            if any(fnmatch.fnmatchcase(run.model, glob) for glob in models):
-                found.append(_waste(run.folder, f"{run.model} on {cards[group.name]}, as asked"))
-    for job in _folders(workspace.runs):
-        if job.name.startswith("predict-") and not is_worked_on(job):
-            found.append(
-                _waste(job, "unfinished predictions; the same command would go on from them")
-            )
+        elif models and testset in (None, cards[group.name]):
+            for run in PredictionStore(workspace.predictions).runs(group.name):
+                if any(fnmatch.fnmatchcase(run.model, glob) for glob in models):
+                    found.append(
+                        _waste(run.folder, f"{run.model} on {cards[group.name]}, as asked")
+                    )
+    found += [
+        _waste(job, "unfinished predictions; the same command would go on from them")
+        for job in jobs
+        if job.name.startswith("predict-") and not is_worked_on(job)
+    ]
     return found
 
 
@@ -83,14 +82,12 @@ def remove(waste: Sequence[Waste]) -> int:
     return sum(item.bytes for item in waste)
 
 
-def _folders(place: Path) -> list[Path]:
-    if not place.is_dir():
-        return []
-    return sorted(path for path in place.iterdir() if path.is_dir() and not is_temporary(path))
-
-
-def _leftovers(place: Path) -> list[Path]:
-    return sorted(path for path in place.iterdir() if is_temporary(path)) if place.is_dir() else []
+def _entries(place: Path, *, temporary: bool = False) -> list[Path]:
+    """The folders of a place, or what is temporary in it."""
+    paths = sorted(place.iterdir()) if place.is_dir() else []
+    return [
+        p for p in paths if (is_temporary(p) if temporary else p.is_dir() and not is_temporary(p))
+    ]
 
 
 def _touched(path: Path) -> float:

@@ -30,16 +30,16 @@ from heldout.core.engine import (
     Threads,
     Unit,
     no_progress,
-    run,
     unit_key,
 )
+from heldout.core.engine import run as run_job
 from heldout.core.engine.results import is_worked_on, working
 from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound, UserError
 from heldout.core.files import canonical_json, remove_folder, sha256_text
 from heldout.core.plugins import load_object
 from heldout.core.progress import Tick
 from heldout.core.workspace import Workspace
-from heldout.data.images import MAX_PIXELS, BadImage, ImageSource
+from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset import TestSet
 from heldout.models.adapters.model import Model, finite_rows
 from heldout.models.adapters.torch_model import TorchModel
@@ -49,7 +49,7 @@ from heldout.models.predictions.predictions import Predictions, as_stored, ident
 from heldout.models.predictions.store import PredictionStore, StoredRun
 
 KEEPS = ("logits", "topk")
-WORK = "predict-4"
+WORK = "predict-5"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 BATCH = 16
 # By name: the GPU path imports this module, and its libraries are needed by nobody else.
@@ -58,23 +58,25 @@ _GPU_PREDICTOR = "heldout.models.gpu.predictor:GpuPredictor"
 
 @dataclass(frozen=True)
 class Pending:
-    """A model that still has to run on a test set, and where its predictions will be."""
+    """A model that still has to run on a test set, the key of its predictions, and the name of its
+    job, which covers what is kept too."""
 
     model: Model
     identity: Mapping[str, Any]
     key: str
+    job: str
 
 
 @dataclass(frozen=True)
 class PredictPlan:
     """What predicting a test set will do.
 
-    ``stored``  runs that are there already, by model name
-    ``pending`` models that have to run
-    ``bytes``   estimate of what the store will grow by
-    ``stale``   runs of pending models on images that have changed since, and ``changed`` how many
-                images that are
-    ``unknown`` models of stored runs of which nobody knows which bytes they have read
+    ``stored``   runs that are there already, by model name
+    ``pending``  models that have to run
+    ``bytes``    estimate of what the store will grow by
+    ``replaced`` runs of pending models that hold less than is asked for, or are stale
+    ``stale``    runs of pending models on images that have changed since, and ``changed`` how many
+                 images that are
     """
 
     testset: TestSet
@@ -82,31 +84,16 @@ class PredictPlan:
     pending: tuple[Pending, ...]
     images: int
     bytes: int
+    replaced: tuple[StoredRun, ...] = ()
     stale: tuple[StoredRun, ...] = ()
     changed: int = 0
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[
+        str, ...
+    ] = ()  # always empty: cli.tables.show_plans, which nothing calls, has it
 
 
 class NothingRead(NotApplicable):
     """Not one image of a test set gave an output."""
-
-
-def full_identity(
-    model: Model, *, keep: str = "logits", features: bool = False, fast: bool = False
-) -> dict[str, Any]:
-    """What predictions are filed under: the model's identity, its preprocessing, and what is kept.
-
-    Outputs of the GPU path count as the model's own, as their near ties were run again exactly;
-    ``fast`` ones, where that was skipped, do not.
-    """
-    found: dict[str, Any] = {**model.identity, "preprocessing": model.preprocessing.to_dict()}
-    if keep != "logits":
-        found["keep"] = keep
-    if features:
-        found["features"] = True
-    if fast and not features and runs_on_gpu(model):
-        found["fast"] = True
-    return found
 
 
 def plan_predictions(
@@ -116,54 +103,50 @@ def plan_predictions(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
-    fast: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
-    A run on images that have changed since does not count. A stored run that holds more than is
-    asked for will do: all logits for the top k, features that nobody needs, exact outputs for fast
-    ones.
+    A run on images that have changed since does not count, nor one that holds less than is asked
+    for. One that holds all logits will do for the top k.
     """
     if keep not in KEEPS:
         raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
     if not len(testset):
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
-    store = PredictionStore(workspace.predictions)
-    known = {run.folder: run for run in store.runs(testset.card.images_hash)}
+    store, images_hash = PredictionStore(workspace.predictions), testset.card.images_hash
+    known = {run.folder: run for run in store.runs(images_hash)}
     current = CurrentImages(testset, workspace=workspace, images=images)
     stored: list[StoredRun] = []
+    replaced: list[StoredRun] = []
     stale: list[StoredRun] = []
     pending: list[Pending] = []
     size = changed = 0
     for model in models:
-        answers = [
-            full_identity(model, keep=kept, features=with_features, fast=quickly)
-            for kept in dict.fromkeys((keep, "logits"))
-            for with_features in dict.fromkeys((features, True))
-            for quickly in dict.fromkeys((fast, False))
-        ]
-        keys = [identity_key(identity, model.label_space) for identity in answers]
-        folders = [store.folder(testset.card.images_hash, model.name, key) for key in keys]
-        for there in (known[place] for place in dict.fromkeys(folders) if place in known):
-            count = current.changed(there)
-            if not count:
-                stored.append(there)
-                break
-            stale.append(there)
-            changed = max(changed, count)
-        else:
-            pending.append(Pending(model, answers[0], keys[0]))
-            size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
+        identity = {**model.identity, "preprocessing": model.preprocessing.to_dict()}
+        key = identity_key(identity, model.label_space)
+        run = known.get(store.folder(images_hash, model.name, key))
+        if run is not None:
+            count = current.changed(run)
+            if not count and (keep == "topk" or run.run["keeps"] == "logits"):
+                stored.append(run)
+                continue
+            replaced.append(run)
+            if count:
+                stale.append(run)
+                changed = max(changed, count)
+        what = sha256_text(canonical_json([model.name, key, keep]))
+        job = f"predict-{images_hash[:12]}-{what[:12]}"
+        pending.append(Pending(model, identity, key, job))
+        size += len(testset) * (2 * len(model.label_space) if keep == "logits" else 0)
     return PredictPlan(
         testset,
         tuple(stored),
         tuple(pending),
         len(testset),
         size,
+        tuple(replaced),
         tuple(stale),
         changed,
-        tuple(run.model for run in stored if current.unknown(run)),
     )
 
 
@@ -184,11 +167,7 @@ def predict(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
-    features: bool = False,
-    fast: bool = False,
     workers: int | None = None,
-    batch: int = BATCH,
-    max_pixels: int = MAX_PIXELS,
     shard: Shard | None = None,
     plan: PredictPlan | None = None,
     progress: Progress = no_progress,
@@ -197,22 +176,20 @@ def predict(
 
     The same call again does only what is missing. With ``shard`` only that share of the images is
     done here, and the store is written by whoever finds all shares there; until then the list
-    holds only models that were complete before. ``fast`` skips the recheck of models that run on
-    a GPU. ``plan`` is what :func:`plan_predictions` has just returned.
+    holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
+    returned.
     """
-    wanted: dict[str, Any] = {
-        "workspace": workspace, "images": images, "keep": keep, "features": features, "fast": fast,
-    }  # fmt: skip
+    wanted: dict[str, Any] = {"workspace": workspace, "images": images, "keep": keep}
     plan = plan or plan_predictions(testset, models, **wanted)
     if not plan.pending:
         return list(plan.stored)
     _check_room(plan, workspace)
-    for stale in plan.stale:
-        remove_folder(stale.folder)
+    for run in plan.replaced:
+        remove_folder(run.folder)
     files = image_files(testset, images)
     ledger = Ledger(files, workspace)
     try:
-        for group in _groups(plan, files, workspace, features=features):
+        for group in _groups(plan, files, workspace):
             with contextlib.ExitStack() as stack:
                 for kept in group.models:
                     stack.enter_context(working(kept))
@@ -225,15 +202,11 @@ def predict(
                         running,
                         notes=[kept.folder / "recheck.json" for kept in group.models],
                         keep=keep,
-                        fast=fast,
-                        max_pixels=max_pixels,
                     )
                 else:
-                    predictor = PredictWork(
-                        files, running, keep, features, batch, max_pixels, workers
-                    )
+                    predictor = PredictWork(files, running, keep, workers)
                 with contextlib.closing(predictor):
-                    summary = run(
+                    summary = run_job(
                         Job(
                             name=group.folder.name,
                             work=_UnitWork(predictor, group.models),
@@ -270,23 +243,18 @@ def predict(
 
 
 def images_done(
-    plan: PredictPlan,
-    *,
-    workspace: Workspace,
-    images: ImageSource | Path | str | None = None,
-    features: bool = False,
+    plan: PredictPlan, *, workspace: Workspace, images: ImageSource | Path | str | None = None
 ) -> int:
     """How many images interrupted runs have left results of all these models of.
 
     Of models that run in several groups, the fewest.
     """
-    folders = [workspace.runs / job_name(plan.testset, entry) for entry in plan.pending]
-    if not all(folder.is_dir() for folder in folders):
+    if not all((workspace.runs / entry.job).is_dir() for entry in plan.pending):
         return 0
     files = image_files(plan.testset, images)
     done: list[int] = [
         sum(unit.payload.stop - unit.payload.start for unit in group.units if group.has(unit.key))
-        for group in _groups(plan, files, workspace, features=features)
+        for group in _groups(plan, files, workspace)
     ]
     return min(done)
 
@@ -343,7 +311,6 @@ class ModelRows:
 
     topk: np.ndarray
     logits: np.ndarray | None
-    features: np.ndarray | None
     failures: dict[int, str]
     digests: list[str | None]
 
@@ -361,9 +328,6 @@ class PredictWork:
     files: ImageFiles
     models: Sequence[Model]
     keep: str = "logits"
-    features: bool = False
-    batch: int = BATCH
-    max_pixels: int = MAX_PIXELS
     workers: int | None = None
 
     def predict(
@@ -373,21 +337,13 @@ class PredictWork:
         the other, so that one that breaks does not take the others' with it."""
         models = self.models if places is None else [self.models[place] for place in places]
         geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}
-        pixels: dict[str, dict[int, np.ndarray]] = {key: {} for key in geometries}
-        failures: dict[str, dict[int, str]] = {key: {} for key in geometries}
-        for row in range(start, stop):
-            loaded = load_pixels(
-                self.files, row, list(geometries.values()), max_pixels=self.max_pixels
-            )
-            for key in geometries:
-                found = loaded if isinstance(loaded, BadImage) else loaded[key]
-                if isinstance(found, BadImage):
-                    failures[key][row - start] = f"{found.trouble}: {found.reason}"
-                else:
-                    pixels[key][row - start] = found
+        loaded = [
+            load_pixels(self.files, row, list(geometries.values())) for row in range(start, stop)
+        ]
         for model in models:
             key = model.preprocessing.geometry.key
-            yield self._run(model, pixels[key], failures[key], start, stop)
+            found = [one if isinstance(one, BadImage) else one[key] for one in loaded]
+            yield self._run(model, found, start)
 
     def record(self, model: int) -> Mapping[str, Any]:
         """How the outputs of the model at a place were made, for the record of its run."""
@@ -396,23 +352,21 @@ class PredictWork:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _run(
-        self,
-        model: Model,
-        pixels: dict[int, np.ndarray],
-        bad: dict[int, str],
-        start: int,
-        stop: int,
-    ) -> ModelRows:
-        n = stop - start
-        classes = len(model.label_space)
+    def _run(self, model: Model, pixels: Sequence[np.ndarray | BadImage], start: int) -> ModelRows:
+        n, classes = len(pixels), len(model.label_space)
         logits = np.zeros((n, classes), np.float32)
-        failures = dict(bad)
-        found: list[np.ndarray] = []
-        good = sorted(pixels)
-        for at in range(0, len(good), self.batch):
-            rows = good[at : at + self.batch]
-            output = model(np.stack([pixels[row] for row in rows]))
+        failures: dict[int, str] = {}
+        good: list[int] = []
+        images: list[np.ndarray] = []
+        for row, found in enumerate(pixels):
+            if isinstance(found, BadImage):
+                failures[row] = f"{found.trouble}: {found.reason}"
+            else:
+                good.append(row)
+                images.append(found)
+        for at in range(0, len(good), BATCH):
+            rows = good[at : at + BATCH]
+            output = model(np.stack(images[at : at + BATCH]))
             if output.logits.shape != (len(rows), classes):
                 raise HeldoutError(
                     f"{model.name} gave logits of shape {output.logits.shape} for {len(rows)} images "
@@ -422,56 +376,44 @@ class PredictWork:
                 if not finite:
                     failures[row] = f"not finite: {model.name} gave no number"
             logits[rows] = output.logits
-            if self.features:
-                if output.features is None:
-                    raise HeldoutError(f"{model.name} gives no features")
-                found.append(output.features)
         failed = sorted(failures)
         logits[failed] = 0.0
         best = top_k(logits)
         best[failed] = -1
-        features = None
-        if self.features:
-            features = np.zeros((n, found[0].shape[1] if found else 0), np.float16)
-            if found:
-                features[good] = as_stored(np.concatenate(found))
-                features[failed] = 0.0
         # Full precision decides the order; float16 keeps the numbers.
         kept = as_stored(logits) if self.keep == "logits" else None
-        return ModelRows(best, kept, features, failures, self.files.used(start, stop, failures))
+        return ModelRows(best, kept, failures, self.files.used(start, start + n, failures))
 
 
-def pack(rows: ModelRows, name: str) -> bytes:
-    """A model's outputs as the bytes of an uncompressed ``.npz`` archive; equal outputs, equal bytes."""
-    text = json.dumps({str(k): v for k, v in sorted(rows.failures.items())})
-    arrays = {
-        f"{name}.failures": np.frombuffer(text.encode("utf-8"), np.uint8),
-        f"{name}.sha256": np.array([digest or "" for digest in rows.digests], "S64"),
-        f"{name}.topk": rows.topk,
-    }
-    if rows.logits is not None:
-        arrays[f"{name}.logits"] = rows.logits
-    if rows.features is not None:
-        arrays[f"{name}.features"] = rows.features
+def pack_arrays(failures: Mapping[int, str], arrays: Mapping[str, np.ndarray | None]) -> bytes:
+    """Failures by row, and arrays without those that are None, as the bytes of an uncompressed
+    ``.npz`` archive; equal outputs, equal bytes."""
+    text = json.dumps({str(row): reason for row, reason in sorted(failures.items())})
+    kept: dict[str, Any] = {name: array for name, array in arrays.items() if array is not None}
     handle = io.BytesIO()
-    np.savez(handle, **arrays)  # type: ignore[arg-type]
+    np.savez(handle, failures=np.frombuffer(text.encode("utf-8"), np.uint8), **kept)
     return handle.getvalue()
 
 
-def unpack(packed: Path | IO[bytes], name: str) -> ModelRows:
-    """One model's outputs from what :func:`pack` wrote.
+def unpack_arrays(packed: Path | IO[bytes]) -> tuple[dict[int, str], dict[str, np.ndarray]]:
+    """What :func:`pack_arrays` wrote."""
+    with np.load(packed, allow_pickle=False) as found:
+        arrays = dict(found)
+    failures = json.loads(arrays.pop("failures").tobytes().decode("utf-8"))
+    return {int(row): reason for row, reason in failures.items()}, arrays
 
-    Archives that earlier versions wrote may hold other models beside it, which are not read.
-    """
-    with np.load(packed, allow_pickle=False) as arrays:
-        failures = json.loads(arrays[f"{name}.failures"].tobytes().decode("utf-8"))
-        return ModelRows(
-            arrays[f"{name}.topk"],
-            arrays.get(f"{name}.logits"),
-            arrays.get(f"{name}.features"),
-            {int(k): v for k, v in failures.items()},
-            [digest.decode() or None for digest in arrays[f"{name}.sha256"].tolist()],
-        )
+
+def pack(rows: ModelRows) -> bytes:
+    """A model's outputs as bytes."""
+    digests = np.array([digest or "" for digest in rows.digests], "S64")
+    return pack_arrays(rows.failures, {"topk": rows.topk, "logits": rows.logits, "sha256": digests})
+
+
+def unpack(packed: Path | IO[bytes]) -> ModelRows:
+    """What :func:`pack` wrote."""
+    failures, arrays = unpack_arrays(packed)
+    digests = [digest.decode() or None for digest in arrays["sha256"].tolist()]
+    return ModelRows(arrays["topk"], arrays.get("logits"), failures, digests)
 
 
 # --------------------------------------------------------------------------- groups
@@ -488,8 +430,8 @@ class _Group(JobResults):
         self, testset: TestSet, pending: Sequence[Pending], units: Sequence[Unit], runs: Path
     ) -> None:
         self.testset, self.pending, self.units = testset, pending, units
-        self.models = [JobResults(runs / job_name(testset, entry)) for entry in pending]
-        self.on_gpu = False
+        self.models = [JobResults(runs / entry.job) for entry in pending]
+        self.on_gpu = runs_on_gpu(pending[0].model)
         super().__init__(self.models[0].folder)
 
     def has(self, key: str) -> bool:
@@ -517,24 +459,20 @@ class _UnitWork:
         # One by one: a model that fails does not lose the outputs of those before it.
         for place, output in zip(missing, made, strict=True):
             kept = self.models[place]
-            kept.write(rows.key, pack(output, kept.folder.name))
+            kept.write(rows.key, pack(output))
         return b""
 
 
-def _groups(
-    plan: PredictPlan, files: ImageFiles, workspace: Workspace, *, features: bool
-) -> list[_Group]:
+def _groups(plan: PredictPlan, files: ImageFiles, workspace: Workspace) -> list[_Group]:
     """Models that run together: those of the CPU; on GPUs those of one geometry."""
     members: dict[str, list[Pending]] = {}
     for entry in plan.pending:
-        on_gpu = not features and runs_on_gpu(entry.model)
-        key = entry.model.preprocessing.geometry.key if on_gpu else ""
+        key = entry.model.preprocessing.geometry.key if runs_on_gpu(entry.model) else ""
         members.setdefault(key, []).append(entry)
     groups = []
     for key, pending in members.items():
         units = prediction_units(plan.testset, files, on_gpu=bool(key))
         groups.append(_Group(plan.testset, pending, units, workspace.runs))
-        groups[-1].on_gpu = bool(key)
     return groups
 
 
@@ -569,12 +507,6 @@ def _clean_up(group: _Group, workspace: Workspace) -> None:
             remove_folder(kept.folder)
 
 
-def job_name(testset: TestSet, entry: Pending) -> str:
-    """The name of a model's work on a test set: which images, and which model."""
-    model = sha256_text(canonical_json([entry.model.name, entry.key]))
-    return f"predict-{testset.card.images_hash[:12]}-{model[:12]}"
-
-
 def assemble(
     testset: TestSet,
     entry: Pending,
@@ -585,7 +517,7 @@ def assemble(
     """A model's predictions from its results of all units; ``how`` they were made goes into the
     record of the run."""
     try:
-        parts = [unpack(results.path(unit.key), results.folder.name) for unit in units]
+        parts = [unpack(results.path(unit.key)) for unit in units]
     except FileNotFoundError:
         raise NotFound(
             f"{results.folder}: a unit has no result yet", fix="run the job again to finish it"
@@ -602,16 +534,11 @@ def assemble(
             fix="check where the images are (--images), and the model",
         )
     logits = [part.logits for part in parts if part.logits is not None]
-    features = [part.features for part in parts if part.features is not None]
-    width = max((part.shape[1] for part in features), default=0)
-    # A unit of failed images alone does not know how wide features are.
-    features = [f if f.shape[1] == width else np.zeros((len(f), width), f.dtype) for f in features]
     return Predictions(
         model=entry.model.name,
         image_ids=testset.image_ids,
         topk=np.concatenate([part.topk for part in parts]),
         logits=np.concatenate(logits) if logits else None,
-        features=np.concatenate(features) if width else None,
         label_space=entry.model.label_space,
         failures=failures,
         identity=entry.identity,

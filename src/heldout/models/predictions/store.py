@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +19,6 @@ from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
-    canonical_json,
     is_temporary,
     read_versioned_json,
     write_json,
@@ -32,7 +31,6 @@ from heldout.models.predictions.predictions import Predictions
 SCHEMA_VERSION = 1
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
-_KEPT = frozenset({"keep", "features", "fast"})  # of an identity: what is stored, not what ran
 
 
 @dataclass(frozen=True)
@@ -86,6 +84,7 @@ class PredictionStore:
                 f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
             )
         run = {
+            **predictions.run,
             "schema_version": SCHEMA_VERSION,
             "model": predictions.model,
             "images_hash": images_hash,
@@ -94,12 +93,10 @@ class PredictionStore:
             "failed": len(predictions.failures),
             "top_k": int(predictions.topk.shape[1]),
             "keeps": "logits" if predictions.logits is not None else "topk",
-            "features": 0 if predictions.features is None else int(predictions.features.shape[1]),
             "label_space": predictions.label_space.name,
             "label_space_fingerprint": predictions.label_space.fingerprint,
             "identity": dict(predictions.identity),
             "part_rows": PART_ROWS,
-            **predictions.run,
         }
         # A folder without its record was left by an interrupted removal: nothing reads it.
         torn = folder.is_dir() and not (folder / "run.json").exists()
@@ -143,10 +140,7 @@ class PredictionStore:
         testset: str,
         exclude: Sequence[str] = (),
     ) -> list[StoredRun]:
-        """The runs that model arguments mean: names, globs or ``all``, less what is excluded.
-
-        Of runs of one model that differ only in what was kept, the one that holds most is meant.
-        """
+        """The runs that model arguments mean: names, globs or ``all``, less what is excluded."""
         runs = self.runs(images_hash)
         if not runs:
             raise NotFound(
@@ -163,7 +157,6 @@ class PredictionStore:
                 )
             chosen |= {run.folder: run for run in found}
         kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
-        kept = _fullest(kept)
         names = [run.model for run in kept]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -175,25 +168,13 @@ class PredictionStore:
 
     def digests(self, run: StoredRun) -> Any:
         """image_id and sha256 of the bytes that a run has read, as a table; None if not recorded."""
-        import pyarrow.parquet as pq
-
-        def columns(part: Path) -> Any:
-            if "sha256" not in pq.read_schema(part).names:
-                return None
-            return pq.read_table(part, columns=["image_id", "sha256"], partitioning=None)
-
-        return _joined_parts(run, columns)
+        table = _parts(run, {"image_id", "sha256"})
+        return table if "sha256" in table.column_names else None
 
     def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
-        """Read the outputs of a stored run, without logits and features if not ``values``."""
-        import pyarrow.parquet as pq
-
-        def columns(part: Path) -> Any:
-            wide = () if values else ("logits", "features")
-            names = [name for name in pq.read_schema(part).names if name not in wide]
-            return pq.read_table(part, columns=names, partitioning=None)
-
-        table = _joined_parts(run, columns)
+        """Read the outputs of a stored run, without logits if not ``values``."""
+        wide = {"logits"} if values else set()
+        table = _parts(run, {"image_id", "topk", "failure", "sha256"} | wide)
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
@@ -206,25 +187,28 @@ class PredictionStore:
             image_ids=table["image_id"].combine_chunks(),
             topk=_matrix(table["topk"], np.int32),
             logits=_matrix(table["logits"]) if "logits" in table.column_names else None,
-            features=_matrix(table["features"]) if "features" in table.column_names else None,
             label_space=run.label_space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
+            run=run.run,
             digests=table["sha256"].to_pylist() if "sha256" in table.column_names else None,
             stored_hash=run.run["predictions_hash"],
         )
 
 
-def _joined_parts(run: StoredRun, read: Callable[[Path], Any]) -> Any:
-    """The parts of a run as one table; None where ``read`` finds none in its first part."""
+def _parts(run: StoredRun, wanted: set[str]) -> Any:
+    """The parts of a run as one table, of the wanted columns those that it has."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     parts = sorted(run.folder.glob("part-*.parquet"))
     if not parts:
         raise BadFile(run.folder, "holds no parts", fix="predict or import again")
     try:
-        tables = [read(part) for part in parts]
-        return None if tables[0] is None else pa.concat_tables(tables)
+        names = [name for name in pq.read_schema(parts[0]).names if name in wanted]
+        return pa.concat_tables(
+            [pq.read_table(part, columns=names, partitioning=None) for part in parts]
+        )
     except (pa.ArrowException, OSError) as error:
         raise BadFile(
             run.folder, f"cannot be read ({error})", fix="predict or import again"
@@ -232,7 +216,7 @@ def _joined_parts(run: StoredRun, read: Callable[[Path], Any]) -> Any:
 
 
 def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
-    """Write one part: image_id, topk, logits and features where kept, failure, sha256 if known."""
+    """Write one part: image_id, topk, logits where kept, failure, sha256 if known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -240,9 +224,8 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
         "image_id": predictions.image_ids[rows.start : rows.stop],
         "topk": _lists(predictions.topk[rows].astype(np.int32)),
     }
-    for name, values in (("logits", predictions.logits), ("features", predictions.features)):
-        if values is not None:
-            columns[name] = _lists(values[rows])
+    if predictions.logits is not None:
+        columns["logits"] = _lists(predictions.logits[rows])
     reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
     columns["failure"] = pa.array(reasons, pa.string())
     if predictions.digests is not None:
@@ -270,21 +253,6 @@ def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
     array = column.combine_chunks()
     values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
     return values if dtype is None else values.astype(dtype, copy=False)
-
-
-def _fullest(runs: Sequence[StoredRun]) -> list[StoredRun]:
-    """The runs, without those that another run of the same weights in the same label space holds."""
-    best: dict[str, StoredRun] = {}
-    for run in sorted(runs, key=_amount, reverse=True):
-        same = {k: v for k, v in run.run["identity"].items() if k not in _KEPT}
-        what = [run.model, run.run["label_space_fingerprint"], same]
-        best.setdefault(canonical_json(what), run)
-    return list(best.values())
-
-
-def _amount(run: StoredRun) -> tuple[bool, bool, bool]:
-    identity = run.run["identity"]
-    return not identity.get("fast"), "keep" not in identity, bool(identity.get("features"))
 
 
 def _matches(run: StoredRun, pattern: str) -> bool:

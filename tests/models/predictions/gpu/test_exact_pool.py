@@ -1,4 +1,4 @@
-"""Worker processes that make the exact path's pixels."""
+"""Threads that make the exact path's pixels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from heldout.data.images.preprocessing import Geometry, pixels_of
-from heldout.models.gpu.pillow_workers import PillowWorkers, serve
+from heldout.models.gpu.pillow_workers import PillowWorkers
 
 GEOMETRY = Geometry(resize_height=40, crop_height=32, crop_width=36)
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[PillowWorkers]:
-    made = PillowWorkers(GEOMETRY, processes=2)
+    made = PillowWorkers(GEOMETRY, threads=2)
     yield made
     made.close()
 
@@ -56,27 +56,3 @@ def test_a_source_out_of_reach_is_a_fault(pool: PillowWorkers) -> None:
 
     with pytest.raises(ConnectionResetError):
         pool.submit(read).result()
-
-
-def test_a_dead_worker_is_replaced() -> None:
-    pool = PillowWorkers(GEOMETRY, processes=1)
-    try:
-        worker = pool._workers.get()
-        worker._process.kill()
-        worker._process.wait()
-        pool._workers.put(worker)
-        assert isinstance(pool.decode(photo(3)), np.ndarray)
-    finally:
-        pool.close()
-
-
-def test_without_processes_it_decodes_in_the_thread() -> None:
-    pool = PillowWorkers(GEOMETRY, processes=0)
-    np.testing.assert_array_equal(pool.decode(photo(4)), pixels_of(photo(4), GEOMETRY))
-    pool.close()
-
-
-def test_requests_end_where_the_input_ends() -> None:
-    answers = io.BytesIO()
-    serve(GEOMETRY, io.BytesIO(b"\x01\x00"), answers)
-    assert answers.getvalue() == b""

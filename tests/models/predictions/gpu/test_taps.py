@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from heldout.data.images.preprocessing import (
-    INTERPOLATIONS,
     Geometry,
     apply_geometry,
 )
@@ -24,8 +23,7 @@ geometries = st.builds(
     resize=st.sampled_from(["shorter", "exact", "none"]),
     resize_height=st.integers(20, 90),
     resize_width=st.integers(20, 90),
-    # Pillow takes sine from the C library: the last bit of hamming and lanczos is the machine's
-    interpolation=st.sampled_from(["nearest", "bilinear", "bicubic", "box"]),
+    interpolation=st.sampled_from(["bilinear", "bicubic"]),
     crop_height=st.integers(16, 100),
     crop_width=st.integers(16, 100),
 )
@@ -70,16 +68,15 @@ def test_pixels_are_pillows(shapes: list[tuple[int, int]], geometry: Geometry, s
         np.testing.assert_array_equal(found, apply_geometry(Image.fromarray(image), geometry))
 
 
-@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("size", [(375, 500), (500, 375), (601, 200), (90, 130), (1000, 1333)])
-def test_usual_sizes_with_every_filter(size: tuple[int, int], interpolation: str) -> None:
+def test_usual_sizes(size: tuple[int, int], interpolation: str) -> None:
     geometry = Geometry(interpolation=interpolation)  # type: ignore[arg-type]
     image = np.random.default_rng(3).integers(0, 256, (*size, 3), dtype=np.uint8)
     layout = lay_out(np.array([[*size, 2, 2]]), np.array([0]), geometry, pillow=pillow_version())
     found = by_taps(image, layout, interpolation)
     expected = apply_geometry(Image.fromarray(image), geometry)
-    assert np.abs(found.astype(int) - expected).max() <= (interpolation in ("hamming", "lanczos"))
-    assert (found != expected).mean() < 1e-4
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_order_of_passes_by_version() -> None:
