@@ -207,14 +207,12 @@ def test_threads_are_as_many_as_the_process_may_use(
     assert set(started) == {2}
 
 
-def test_promising_is_not_proven_until_other_images_prove_it(tmp_path: Path) -> None:
+def test_ten_images_prove_nothing(tmp_path: Path) -> None:
     testset = shades(tmp_path, images=300)
-    wrong = model(replace(RIGHT, colours="BGR"))
-    few = check_preprocessing(wrong, testset, sample=10)
-    best = few.trials[0]
-    assert best.name == "colours RGB" and not best.is_better, "ten images prove nothing"
-    assert few.overall is not None and few.overall.n == 40, "four times as many others do"
-    assert few.better == ("colours RGB",)
+    tried = check_preprocessing(model(replace(RIGHT, colours="BGR")), testset, sample=10)
+    best = tried.trials[0]
+    assert best.name == "colours RGB" and not best.is_better
+    assert tried.findings == []
 
 
 def test_chance_is_called_wrong_at_most_as_often_as_stated(tmp_path: Path) -> None:
@@ -329,7 +327,7 @@ def test_lite0_behind_the_mean_and_std_of_imagenet(shared_data: Path, tmp_path: 
     assert set(the_finding(tried.findings)) <= {"scale", "mean", "std"}
     assert tried.overall is not None
     assert tried.overall.difference > 0.08 and tried.overall.top1 > 0.88
-    assert {*tried.better, *tried.as_good} == {"mean 0.5, std 0.5", "(x - 127) / 128"}
+    assert set(tried.better) < {"mean 0.5, std 0.5", "(x - 127) / 128"}
     black = model_input(np.zeros((1, 224, 224, 3), np.uint8), tried.overall.preprocessing)
     assert abs(black.mean() + 1) < 0.01
 
