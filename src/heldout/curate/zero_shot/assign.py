@@ -48,11 +48,6 @@ class ClassVectors:
         return len(self.members)
 
     @property
-    def dimension(self) -> int:
-        """Of the vectors."""
-        return int(self.rows.shape[1])
-
-    @property
     def counts(self) -> np.ndarray:
         """How many classes have each row, int64 (distinct,)."""
         return np.diff(self.offsets)
@@ -100,24 +95,31 @@ def class_vectors(vectors: np.ndarray) -> ClassVectors:
 class Assigned:
     """What assignment says of n images. A vector without a direction has label -1 and NaN.
 
-    ``label``    int32 (n,): the nearest class, of exact ties the lowest
-    ``cosine``   float32 (n,): its cosine
-    ``margin``   float32 (n,): by how much it leads the next class; 0 for a tie; NaN for one class
-    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the same cosine
+    ``topk``     int32 (n, k): classes, best first, of exact ties the lowest first
+    ``topk_cosine``  float32 (n, k): their cosines
+    ``margin``   float32 (n,): by how much the first leads the next; 0 for a tie; NaN for one class
+    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the first's cosine
     ``lse``      T -> float64 (n,): ``log Σ exp(T·cosine)`` over all classes
-    ``topk``     int32 (n, k), best first; ``topk_cosine`` float32 (n, k)
     """
 
-    label: np.ndarray
-    cosine: np.ndarray
+    topk: np.ndarray
+    topk_cosine: np.ndarray
     margin: np.ndarray
     ties: np.ndarray
     lse: Mapping[float, np.ndarray]
-    topk: np.ndarray
-    topk_cosine: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.topk)
+
+    @property
+    def label(self) -> np.ndarray:
+        """The nearest class, int32 (n,)."""
+        return self.topk[:, 0]
+
+    @property
+    def cosine(self) -> np.ndarray:
+        """Its cosine, float32 (n,)."""
+        return self.topk_cosine[:, 0]
 
     def softmax(self, temperature: float) -> np.ndarray:
         """``exp(T·cosine) / Σ exp(T·cosine)`` of the label, float64 (n,)."""
@@ -149,15 +151,13 @@ def _joined(parts: Sequence[Assigned]) -> Assigned:
     """Parts of one list of images, in order, as one."""
     shifts = np.cumsum([0, *map(len, parts)])[:-1]
     return Assigned(
-        label=np.concatenate([part.label for part in parts]),
-        cosine=np.concatenate([part.cosine for part in parts]),
+        topk=np.concatenate([part.topk for part in parts]),
+        topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
         margin=np.concatenate([part.margin for part in parts]),
         ties=np.concatenate(
             [part.ties + np.array([shift, 0]) for part, shift in zip(parts, shifts, strict=True)]
         ),
         lse={t: np.concatenate([part.lse[t] for part in parts]) for t in parts[0].lse},
-        topk=np.concatenate([part.topk for part in parts]),
-        topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
     )
 
 
@@ -176,21 +176,19 @@ def assign_blocks(
     workers: int | None = None,
 ) -> Iterator[Assigned]:
     """:func:`assign` block by block, in order: at most ``BLOCK`` images each, one empty for none."""
-    if vectors.ndim != 2 or vectors.shape[1] != classes.dimension:
+    if vectors.ndim != 2 or vectors.shape[1] != classes.rows.shape[1]:
         raise UserError(
-            f"image vectors are {vectors.shape}, class vectors have {classes.dimension} numbers",
+            f"image vectors are {vectors.shape}, class vectors have {classes.rows.shape[1]} numbers",
             fix="both must come from one encoder",
         )
     check_top_k(k, len(classes))
-    chosen = tuple(dict.fromkeys(map(float, temperatures)))
-    if any(not 0 < t < 1e6 for t in chosen):
-        raise UserError(f"temperatures {chosen}", fix="use numbers above 0, such as 1 or 100")
+    chosen = tuple(map(float, temperatures))
     depth = min(max(k, 2), len(classes))
     distinct = len(classes.rows)
     rows = min(max(_CELLS // distinct, 1), BLOCK)
     step = min(max(_SLICE_CELLS // distinct, 1), rows)
     cosines = np.empty((rows, distinct), np.float32)
-    block = np.empty((rows, classes.dimension), np.float32)
+    block = np.empty((rows, classes.rows.shape[1]), np.float32)
     weights = classes.counts.astype(np.float32)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         for start in range(0, max(len(vectors), 1), rows):
@@ -212,13 +210,11 @@ def assign_blocks(
                 labels[~kept], found[~kept], lse[~kept] = -1, np.nan, np.nan
                 lead = found[:, 0] - found[:, 1] if depth > 1 else np.full(len(found), np.nan)
                 return Assigned(
-                    label=labels[:, 0],
-                    cosine=found[:, 0],
+                    topk=labels[:, :k],
+                    topk_cosine=found[:, :k],
                     margin=lead.astype(np.float32),
                     ties=ties[kept[ties[:, 0]]],
                     lse={t: lse[:, place] for place, t in enumerate(chosen)},
-                    topk=labels[:, :k],
-                    topk_cosine=found[:, :k],
                 )
 
             # Of no image at all, one empty part.
@@ -360,15 +356,10 @@ class Similarity:
 
     def values(self, found: Assigned) -> np.ndarray:
         """Its value for each image, (n,); NaN where there is none."""
-        if self.kind == "cosine":
-            return found.cosine
-        if self.kind == "margin":
-            return found.margin
         if self.temperature is None:
-            raise ValueError(f"{self.kind} needs a temperature")
-        if self.kind == "softmax":
-            return found.softmax(self.temperature)
-        return found.lse[self.temperature]
+            return found.cosine if self.kind == "cosine" else found.margin
+        softmax = self.kind == "softmax"
+        return found.softmax(self.temperature) if softmax else found.lse[self.temperature]
 
 
 def parse_similarities(text: str, *, scale: float | None = None) -> tuple[Similarity, ...]:
