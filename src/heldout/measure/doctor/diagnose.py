@@ -26,7 +26,6 @@ from heldout.measure.doctor.id_checks import (
 )
 from heldout.measure.doctor.output_checks import (
     check_chance,
-    check_collapse,
     check_perfect,
     check_rows,
     check_spaces,
@@ -120,10 +119,7 @@ def diagnose_case(case: AlignedOutputs, *, cheap: bool = False) -> list[Finding]
         findings += found
     found, case = check_reversed(case)
     findings += found
-    collapsed = check_collapse(case)
-    findings += collapsed
-    if not any(finding.code == "constant-predictions" for finding in collapsed):
-        findings += check_chance(case)
+    findings += check_chance(case)
     findings += check_perfect(case)
     if case.relabel is plain:
         findings += check_spaces(case)  # of ids that mean what they say

@@ -28,8 +28,6 @@ CODES: dict[str, Severity] = {
     "wrong-preprocessing": "error",
     "rows-in-other-order": "error",
     "at-chance": "error",
-    "constant-predictions": "error",
-    "swallowing-class": "warning",
     "perfect-score": "warning",
     "same-outputs": "warning",
     "text-sorted-folders": "error",

@@ -1,4 +1,4 @@
-"""Checks of rows and of outputs as a whole: other order, collapsed, at chance, perfect, foreign classes."""
+"""Checks of rows and of outputs as a whole: other order, at chance, perfect, foreign classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from heldout.data.labels import PUBLISHED_SUBSETS, LabelSpace, subset_map
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
 from heldout.measure.doctor.alignment import AlignedOutputs, rows_in_order
-from heldout.measure.doctor.findings import Evidence, Finding, percent
+from heldout.measure.doctor.findings import Finding, percent
 from heldout.measure.doctor.id_checks import Step, believable
 from heldout.measure.doctor.significance import ALPHA, above_chance, expected_hits, p_better_twice
 
@@ -61,53 +61,10 @@ MINIMUM = 30
 """Images below which nothing is said about accuracy."""
 NOT_CHANCE = 0.01
 """At chance: random pairing gives as many hits with at least this probability."""
-SWALLOWED = 0.25
-"""Share of the predictions from which one class may be called swallowing."""
-TOO_OFTEN = 4.0
-"""How many times its share of the labels a swallowing class has."""
 MOST = 0.9
 """Below this share of the label space's classes, a test set is one of a subset."""
 PERFECT = 100
 """Images from which a perfect score is suspicious."""
-
-
-def check_collapse(case: AlignedOutputs) -> list[Finding]:
-    """One class for every image, or for far too many of them."""
-    first = case.guesses[case.labelled, 0]
-    labels = case.labels[case.labelled]
-    # A class that the test set does not have is an answer too; a failed image is none.
-    answered = int((case.topk[case.labelled, 0] >= 0).sum())
-    if answered < MINIMUM or len(np.unique(labels)) < 2:
-        return []
-    counts = np.bincount(first[first >= 0], minlength=case.classes)
-    most = int(counts.argmax())
-    share = float(counts[most] / answered)
-    theirs = float((labels == most).mean())
-    item = case.testset.label_space.classes[most]
-    evidence: Evidence = {
-        "n": case.n,
-        "class": item.id,
-        "share_of_predictions": share,
-        "share_of_labels": theirs,
-        "classes_predicted": int((counts > 0).sum()),
-    }
-    if share == 1.0:
-        code = "constant-predictions"
-        message = f"every image is predicted to be {item.id} ({item.name})"
-        fix = "check that the weights were loaded and that images differ when they reach the model"
-    elif share >= SWALLOWED and share >= TOO_OFTEN * theirs:
-        code = "swallowing-class"
-        message = (
-            f"{percent(share)} of the predictions are {item.id} ({item.name}), which is "
-            f"the class of {percent(theirs)} of the images"
-        )
-        fix = (
-            "check preprocessing (value range, mean and standard deviation, channel order) "
-            "and that the last layer was loaded"
-        )
-    else:
-        return []
-    return [case.finding(code, message, evidence, fix)]
 
 
 def check_chance(case: AlignedOutputs) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,91 +30,56 @@ from heldout.models.predictions.pixels import ImageFiles, good_pixels, image_fil
 from heldout.stats.multiple import holm
 from heldout.stats.paired import paired_difference
 
-Triple = tuple[float, float, float]
 
-VALUES: dict[str, tuple[float, Triple, Triple]] = {
-    "mean and std of ImageNet": (255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "mean 0.5, std 0.5": (255.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "(x - 127) / 128": (1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
-    "values from 0 to 1": (255.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    "values from 0 to 255": (1.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    "mean and std of CLIP": (
-        255.0,
-        (0.48145466, 0.4578275, 0.40821073),
-        (0.26862954, 0.26130258, 0.27577711),
-    ),
+def _alike(scale: float, mean: float, std: float) -> Preprocessing:
+    return Preprocessing(scale=scale, mean=(mean,) * 3, std=(std,) * 3)
+
+
+VALUES = {
+    "mean and std of ImageNet": Preprocessing(),
+    "mean 0.5, std 0.5": _alike(255.0, 0.5, 0.5),
+    "values from 0 to 1": _alike(255.0, 0.0, 1.0),
+    "values from 0 to 255": _alike(1.0, 0.0, 1.0),
 }
 """Scale, mean and standard deviation in use, the commonest first; all in the order RGB."""
-
-CAFFE: tuple[float, Triple, Triple] = (1.0, (103.939, 116.779, 123.68), (1.0, 1.0, 1.0))
-"""Means of networks converted from Caffe, in the order BGR."""
-
 CROPS = (0.875, 0.95, 1.0)
 """Side of the crop as a share of the resized shorter side."""
-RESIZE_STEP = 1.1
-"""Factor by which the size before the crop is varied."""
 _EQUAL = 2e-3
 """Values that differ by less than this, on a range of about 2, are one preprocessing."""
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """A preprocessing with one thing changed, and what that is in words."""
+def alternatives(given: Preprocessing) -> dict[str, Preprocessing]:
+    """Likely preprocessings that differ from ``given`` in one thing, each once, by what that is.
 
-    name: str
-    preprocessing: Preprocessing
-
-
-def alternatives(given: Preprocessing) -> list[Alternative]:
-    """Likely preprocessings that differ from ``given`` in one thing, each once.
-
-    Scale with mean and std; order of colours; interpolation; crop; size before the crop; squashing
-    in place of cropping; EXIF orientation. The input size stays, as a model's graph may fix it.
+    Scale with mean and std; order of colours; interpolation; crop; squashing in place of cropping;
+    EXIF orientation. The input size stays, as a model's graph may fix it.
     """
-    found: dict[str, Alternative] = {}
-    for name, preprocessing in (*_values(given), *_geometries(given)):
-        if not _same(preprocessing, given):
-            found.setdefault(preprocessing.key, Alternative(name, preprocessing))
-    return list(found.values())
+    found: dict[str, Preprocessing] = {}
+    for name, preprocessing in _changed(given):
+        if not _same(preprocessing, given) and preprocessing not in found.values():
+            found[name] = preprocessing
+    return found
 
 
-def _values(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
-    for name, (scale, mean, std) in VALUES.items():
-        if given.colours == "BGR":
-            mean, std = mean[::-1], std[::-1]
-        yield name, replace(given, scale=scale, mean=mean, std=std)
+def _changed(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
+    turn = -1 if given.colours == "BGR" else 1
+    for name, values in VALUES.items():
+        mean, std = values.mean[::turn], values.std[::turn]
+        yield name, replace(given, scale=values.scale, mean=mean, std=std)
     other: Literal["RGB", "BGR"] = "RGB" if given.colours == "BGR" else "BGR"
     turned = replace(given, colours=other, mean=given.mean[::-1], std=given.std[::-1])
     yield f"colours {other}", turned
-    scale, mean, std = CAFFE
-    yield (
-        "BGR less the means of Caffe",
-        replace(given, scale=scale, mean=mean, std=std, colours="BGR"),
-    )
-
-
-def _geometries(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
     here = given.geometry
-    for filter_ in ("bilinear", "bicubic"):
-        if here.interpolation != filter_ and here.resize != "none":
-            yield f"{filter_} resize", _with(given, interpolation=filter_)
-    side = min(here.crop_height, here.crop_width)
+    for filter_ in ("bilinear", "bicubic") if here.resize != "none" else ():
+        yield f"{filter_} resize", _with(given, interpolation=filter_)
     for share in CROPS:
-        size = round(side / share)
+        size = round(min(here.crop_height, here.crop_width) / share)
         yield (
             f"shorter side to {size}, crop of {share:g}",
             _with(given, resize="shorter", resize_height=size, resize_width=size),
         )
     squashed = {"resize_height": here.crop_height, "resize_width": here.crop_width}
     yield "squashed to the input size", _with(given, resize="exact", **squashed)
-    if here.resize == "shorter":
-        for factor in (RESIZE_STEP, 1 / RESIZE_STEP):
-            size = round(here.resize_height * factor)
-            if size >= side:  # a smaller one would pad with black
-                yield (
-                    f"shorter side to {size}",
-                    _with(given, resize_height=size, resize_width=size),
-                )
     applied = "not applied" if here.exif else "applied"
     yield f"EXIF orientation {applied}", _with(given, exif=not here.exif)
 
@@ -179,7 +144,7 @@ class Rerun:
         self._hits: dict[str, np.ndarray] = {}  # by preprocessing
         self._progress, self._began = progress, time.monotonic()
 
-    def variants(self, wanted: Sequence[Alternative]) -> dict[str, Model]:
+    def variants(self, wanted: Mapping[str, Preprocessing]) -> dict[str, Model]:
         """The model behind each alternative, by its name, where it can be given it.
 
         A graph that takes bytes has no mean to change.
@@ -191,9 +156,9 @@ class Rerun:
                 fix="give it a method with_preprocessing(preprocessing) that returns the model",
             )
         made = {}
-        for item in wanted:
+        for name, preprocessing in wanted.items():
             with suppress(MismatchError):
-                made[item.name] = change(item.preprocessing)
+                made[name] = change(preprocessing)
         return made
 
     def hits(self, models: Sequence[Model]) -> np.ndarray:
