@@ -62,9 +62,10 @@ def alternatives(given: Preprocessing) -> dict[str, Preprocessing]:
 
 
 def _changed(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
-    turn = -1 if given.colours == "BGR" else 1
     for name, values in VALUES.items():
-        mean, std = values.mean[::turn], values.std[::turn]
+        mean, std = values.mean, values.std
+        if given.colours == "BGR":
+            mean, std = mean[::-1], std[::-1]
         yield name, replace(given, scale=values.scale, mean=mean, std=std)
     other: Literal["RGB", "BGR"] = "RGB" if given.colours == "BGR" else "BGR"
     turned = replace(given, colours=other, mean=given.mean[::-1], std=given.std[::-1])
