@@ -101,7 +101,6 @@ def test_the_next_images_to_label(run: Run, place: Path) -> None:
     assert {r["predicted"] for r in more} <= set(
         CLASSES
     ) and "next labels by margin+error" in warm.out
-    assert len((place / "next.jsonl").read_text().splitlines()) == 10
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -88,21 +87,17 @@ def test_budgets_that_cannot_be_met(budget: int) -> None:
         next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=budget)
 
 
-def test_files_for_people_and_programs(tmp_path: Path) -> None:
+def test_a_file_to_fill_in(tmp_path: Path) -> None:
     problem = half_labelled()
     paths = dict.fromkeys(problem.ids, "a,b.jpg")
     strategy = parse_strategy("margin+error")
     rows, _ = next_batch(problem, Logistic(), strategy, budget=4, paths=paths)
-    paths = write_batch(rows, tmp_path / "next.csv")
-    assert [path.name for path in paths] == ["next.csv", "next.jsonl"]
-    with paths[0].open(newline="") as handle:
+    write_batch(rows, tmp_path / "next.csv")
+    with (tmp_path / "next.csv").open(newline="") as handle:
         read = list(csv.DictReader(handle))
     assert tuple(read[0]) == FIELDS and [row["rank"] for row in read] == list("1234")
     assert read[0]["path"] == "a,b.jpg"
-    lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
-    assert [line["image_id"] for line in lines] == [row["image_id"] for row in read]
-    assert {line["schema_version"] for line in lines} == {1}
-    with pytest.raises(UserError, match=r"ends in \.csv or \.jsonl"):
+    with pytest.raises(UserError, match=r"ends in \.csv"):
         write_batch(rows, tmp_path / "next.xlsx")
 
 
@@ -119,17 +114,17 @@ def test_a_batch_is_filled_in_and_read_back(tmp_path: Path) -> None:
     """What was asked is answered in the same file; empty lines are no labels."""
     rows, _ = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
     rows[1]["class_id"] = "c1"
-    table, lines = write_batch(rows, tmp_path / "next.csv")
+    table = tmp_path / "next.csv"
+    write_batch(rows, table)
     image = rows[1]["image_id"]
-    assert read_labels(table) == read_labels(lines) == read_labels(table, lines) == {image: "c1"}
+    assert read_labels(table) == read_labels(table, table) == {image: "c1"}
     other = tmp_path / "other.csv"
     other.write_text(f"image_id,class_id\n{image},c2\n")
     with pytest.raises(BadFile, match="'c2' here and 'c1' before"):
         read_labels(table, other)
 
 
-@pytest.mark.parametrize("again", ["next.csv", "next.jsonl"])
-def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: str) -> None:
+def test_labels_that_people_gave_are_never_written_over(tmp_path: Path) -> None:
     rows, _ = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
     write_batch(rows, tmp_path / "next.csv")
     write_batch(rows, tmp_path / "next.csv")  # nothing is filled in yet
@@ -140,14 +135,15 @@ def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: s
     table.write_text("".join([head, ",".join(cells), *rest]))
     before = table.read_bytes()
     with pytest.raises(ExistsError, match=r"next\.csv holds 1 labels"):
-        write_batch(rows, tmp_path / again)
+        write_batch(rows, table)
     assert table.read_bytes() == before
 
 
 def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
     rows = [dict.fromkeys(FIELDS) | {"image_id": "a\u2028b\x85.jpg", "class_id": "cat"}]
-    table, lines = write_batch(rows, tmp_path / "next.csv")
-    assert read_labels(table) == read_labels(lines) == {"a\u2028b\x85.jpg": "cat"}
+    table = tmp_path / "next.csv"
+    write_batch(rows, table)
+    assert read_labels(table) == {"a\u2028b\x85.jpg": "cat"}
 
 
 @pytest.mark.parametrize(

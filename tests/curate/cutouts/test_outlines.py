@@ -83,7 +83,10 @@ def test_objects_of_coco(tmp_path: Path) -> None:
     )
     for job, outline in zip(found.jobs, expected, strict=True):
         assert job.outline is not None and job.outline.identity == outline.identity
-    assert (found.jobs[0].licence, found.jobs[2].source) == ("CC-BY-2.0", "http://f/2")
+    assert (found.jobs[0].licence, found.jobs[2].source) == (
+        "http://creativecommons.org/licenses/by/2.0/",
+        "http://f/2",
+    )
     assert [p.reason for p in found.skipped] == ["a crowd, not one object"] and not found.failures
 
 

@@ -124,16 +124,10 @@ def test_an_unknown_order_is_recovered(
     labels = single_labels(testset)
     good = _topk(shared_data, testset.name, model)
     order = np.random.default_rng(3).permutation(1000)
-    turned = order[good][:, ::-1]
-    for topk, codes in (
-        (order[good], {"permuted-labels"}),
-        (turned, {"permuted-labels", "reversed-topk"}),
-    ):
-        bad = predictions(testset, topk)
-        findings = diagnose(testset, bad)
-        assert {f.code for f in findings} == codes
-        true = (good[:, 0] == labels).mean()
-        assert findings[-1].evidence["top1_repaired"] == pytest.approx(true, abs=0.003)
+    (finding,) = diagnose(testset, predictions(testset, order[good]))
+    assert finding.code == "permuted-labels"
+    true = (good[:, 0] == labels).mean()
+    assert finding.evidence["top1_repaired"] == pytest.approx(true, abs=0.003)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +164,6 @@ def test_a_subset_set_has_two_readings(
         assert finding.code == code
         assert finding.evidence["top1_full"] == 0.8077
         assert finding.evidence["top1_restricted"] == 0.9109
-        assert "imagenet-a use restricted" in finding.message
 
 
 def test_a_subset_set_over_the_wrong_label_space(

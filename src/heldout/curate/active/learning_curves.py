@@ -161,37 +161,6 @@ def resample(outcome: Outcome, *, replicates: int, rng: np.random.Generator) -> 
     return Replicates(found, seeds, int(tested.min()))
 
 
-def efficiency_interval(
-    labels: Sequence[int],
-    mine: np.ndarray,
-    theirs: np.ndarray,
-    *,
-    point: int,
-    window: int,
-    replicates: int,
-    rng: np.random.Generator,
-    level: float = 0.95,
-) -> tuple[float, float, float]:
-    """Data efficiency of the mean curves at a point, with a percentile interval over seeds.
-
-    ``mine`` and ``theirs`` are (seeds, points), ``labels`` (points,). Infinity where the other does
-    not get there.
-    """
-
-    def ratio(weights: np.ndarray) -> float:
-        a, b = weights @ mine / len(mine), weights @ theirs / len(mine)
-        return data_efficiency(labels, a, b, point=point, window=window)
-
-    value = ratio(np.ones(len(mine)))
-    if len(mine) < 2:
-        return value, float("nan"), float("nan")
-    weights = np.concatenate(list(resample_weights(rng, len(mine), replicates=replicates)))
-    drawn = np.array([ratio(row) for row in weights.astype(np.float64)])
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], method="nearest")
-    return value, float(low), float(high)
-
-
 def _rates(correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Weighted shares of right images: (seeds, points, images), (R, images) -> (seeds, points, R)."""
     drawn = weights.astype(np.float64)
@@ -239,7 +208,7 @@ def study_records(
             records += maker.differences(metric, drawn if metric in RESAMPLED else None)
     if compared and outcome.plan.rounds >= WINDOW:
         for metric in RESAMPLED:
-            records += maker.efficiencies(metric, np.random.default_rng(seed + 1))
+            records += maker.efficiencies(metric)
     sizes = outcome.problem.domain_sizes.tolist()
     records += [
         Count(name=f"candidates {format_slice({domain: name})}", value=size, testset=maker.testset)
@@ -369,29 +338,19 @@ class _Maker:
                 ]
         return made
 
-    def efficiencies(self, metric: str, rng: np.random.Generator) -> Sequence[Learning]:
+    def efficiencies(self, metric: str) -> list[Learning]:
         """Labels that the baseline needs for what a strategy reaches, over those that it needed."""
         made = []
         labels, curves = self.outcome.labels, self.outcome.curves(metric)
         point = min(round(POINT * self.outcome.plan.rounds), len(labels) - WINDOW)
+        means = {name: curve.mean(axis=0) for name, curve in curves.items()}
         for name in self.others:
-            value, low, high = efficiency_interval(
-                labels,
-                curves[name],
-                curves[self.base],
-                point=point,
-                window=WINDOW,
-                replicates=200,
-                rng=rng,
-                level=self.level,
+            value = data_efficiency(
+                labels, means[name], means[self.base], point=point, window=WINDOW
             )
             more: dict[str, object] = {"labels": labels[point], "other": self.base}
             if not np.isfinite(value):
                 most = labels[-WINDOW] / labels[point]
                 more["reason"] = f"{self.base} never gets there: above {most:.2f}"
-            if np.isfinite(low):
-                more |= {"low": low, "interval": "bootstrap over seeds", "level": self.level}
-            if np.isfinite(high):
-                more["high"] = high
             made.append(self.learning(name, f"{EFFICIENCY}_{metric}", value, **more))
         return made

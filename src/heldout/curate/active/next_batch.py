@@ -1,4 +1,4 @@
-"""The next images to label, from a pool and the labels so far; as files for people and programs.
+"""The next images to label, from a pool and the labels so far; as a file to fill in.
 
 There is no validation part here: labels are too dear. Where a strategy needs numbers on images that
 were not trained on, the labelled images are cut into folds, and each fold is judged by a classifier
@@ -7,7 +7,6 @@ that was trained on the others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,6 @@ from heldout.curate.active.task import LabelingTask
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
-SCHEMA_VERSION = 1
 FOLDS = 5
 FIELDS = (
     "rank",
@@ -176,33 +174,19 @@ def out_of_fold(
     return logits
 
 
-def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
-    """Write ``<name>.csv`` for people and ``<name>.jsonl`` for programs; both, whatever the ending.
+def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write a CSV file, one row per image.
 
-    Either, with ``class_id`` filled in, is what :func:`read_labels` reads, and is never written over.
-    Every line of the second carries ``schema_version`` and ``question``: what is asked of a person.
+    With ``class_id`` filled in it is what :func:`read_labels` reads, and is never written over.
     """
-    if path.suffix not in (".csv", ".jsonl"):
-        raise UserError(f"{path} is not a CSV file", fix="give a name that ends in .csv or .jsonl")
-    text = csv_text(FIELDS, [[row[field] for field in FIELDS] for row in rows])
-    lines = [
-        json.dumps(
-            {"schema_version": SCHEMA_VERSION, "question": "class", **row}, ensure_ascii=False
+    if path.suffix != ".csv":
+        raise UserError(f"{path} is not a CSV file", fix="give a name that ends in .csv")
+    known = sum(bool(row.get("class_id")) for _, row in rows_of_file(path)) if path.is_file() else 0
+    if known:
+        raise ExistsError(
+            f"{path} holds {known:,} labels", fix="give it as --labelled, and name another file"
         )
-        for row in rows
-    ]
-    table, records = path.with_suffix(".csv"), path.with_suffix(".jsonl")
-    for file in (table, records):
-        known = (
-            sum(bool(row.get("class_id")) for _, row in rows_of_file(file)) if file.is_file() else 0
-        )
-        if known:
-            raise ExistsError(
-                f"{file} holds {known:,} labels", fix="give it as --labelled, and name another file"
-            )
-    write_text(table, text)
-    write_text(records, "".join(f"{line}\n" for line in lines))
-    return [table, records]
+    write_text(path, csv_text(FIELDS, [list(row.values()) for row in rows]))
 
 
 def read_labels(*paths: Path) -> dict[str, str]:

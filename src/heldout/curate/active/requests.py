@@ -88,8 +88,8 @@ class Study(Labelling, frozen=True, kw_only=True):
 class Next(Labelling, frozen=True, kw_only=True):
     """Choose the next images of a pool to label, from the labels so far.
 
-    They are written as NAME.csv for people and NAME.jsonl for programs; either, with class_id filled
-    in, is given back with --labelled. The domain folder:1 is the first folder of an image's path.
+    They are written as a CSV file, which is given back with --labelled once class_id is filled in.
+    The domain folder:1 is the first folder of an image's path.
     """
 
     budget: Budget

@@ -299,7 +299,6 @@ ALLOCATORS = (
     "lowest-confidence",
 )
 NEED_VALIDATION = ("loss", "error", "exp-loss", "estimated-error", "worst", "interpolate")
-_ALPHA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -326,20 +325,12 @@ class DomainStatus:
 
 @dataclass(frozen=True)
 class Allocator:
-    """An allocator by name, with its argument where it takes one."""
+    """An allocator: its ``name`` as it was written, its kind, its argument where it takes one."""
 
+    name: str
     kind: str
-    alpha: float = _ALPHA
+    alpha: float = 0.5
     on_validation: bool = False
-
-    @property
-    def name(self) -> str:
-        """The text that :func:`parse_allocator` reads."""
-        if self.kind == "interpolate" and self.alpha != _ALPHA:
-            return f"interpolate:{self.alpha:g}"
-        if self.kind == "lowest-confidence" and self.on_validation:
-            return "lowest-confidence:validation"
-        return self.kind
 
     @property
     def needs_validation(self) -> bool:
@@ -384,7 +375,7 @@ def parse_allocator(text: str) -> Allocator:
     """The allocator that a text names.
 
     >>> parse_allocator("interpolate:0.25")
-    Allocator(kind='interpolate', alpha=0.25, on_validation=False)
+    Allocator(name='interpolate:0.25', kind='interpolate', alpha=0.25, on_validation=False)
     """
     kind, _, rest = text.partition(":")
     if kind not in ALLOCATORS:
@@ -398,12 +389,12 @@ def parse_allocator(text: str) -> Allocator:
             raise UserError(
                 f"{text!r}: {rest!r} is not a share", fix="give 0 to 1: interpolate:0.25"
             )
-        return Allocator(kind, alpha)
+        return Allocator(text, kind, alpha)
     if kind == "lowest-confidence" and rest == "validation":
-        return Allocator(kind, on_validation=True)
+        return Allocator(text, kind, on_validation=True)
     if rest:
         raise UserError(f"allocator {kind} takes no {rest!r}", fix=f"write {kind}")
-    return Allocator(kind)
+    return Allocator(text, kind)
 
 
 def _known(values: np.ndarray, what: str) -> np.ndarray:
@@ -473,19 +464,12 @@ _NEEDED = {"logits": "a trained classifier", "features": "features of the images
 
 @dataclass(frozen=True)
 class Selector:
-    """A selector by name, with the score and the kind of threshold where it takes them."""
+    """A selector: its ``name`` as it was written, its kind, score and kind of threshold."""
 
+    name: str
     kind: str
     score: str = "least-confidence"
     by_domain: bool = False
-
-    @property
-    def name(self) -> str:
-        """The text that :func:`parse_selector` reads."""
-        if self.kind != "atc":
-            return self.kind
-        middle = "" if self.score == "least-confidence" else f":{self.score}"
-        return f"atc{middle}{f':{_BY_DOMAIN}' if self.by_domain else ''}"
 
     @property
     def needs_model(self) -> bool:
@@ -550,7 +534,7 @@ def parse_selector(text: str) -> Selector:
     """The selector that a text names.
 
     >>> parse_selector("atc:margin:by-domain")
-    Selector(kind='atc', score='margin', by_domain=True)
+    Selector(name='atc:margin:by-domain', kind='atc', score='margin', by_domain=True)
     """
     kind, *rest = text.split(":")
     if kind not in SELECTORS:
@@ -563,7 +547,7 @@ def parse_selector(text: str) -> Selector:
         raise UserError(
             f"no selector {text!r}", fix=f"write atc:SCORE with one of {', '.join(SCORES)}"
         )
-    return Selector(kind, rest[0] if rest else "least-confidence", by_domain)
+    return Selector(text, kind, rest[0] if rest else "least-confidence", by_domain)
 
 
 @dataclass(frozen=True)

@@ -125,8 +125,8 @@ def choose(request: Next, context: Context) -> Result:
         folds=request.folds,
         paths=dict(zip(images["image_id"].to_pylist(), images["path"].to_pylist(), strict=True)),
     )
-    for path in write_batch(rows, request.out):
-        context.say(f"wrote {path}")
+    write_batch(rows, request.out)
+    context.say(f"wrote {request.out}")
     return Result(records=standing)
 
 

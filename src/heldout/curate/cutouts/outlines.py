@@ -33,7 +33,6 @@ from heldout.curate.cutouts.photos import (
     Photographs,
     class_folder,
     cutout_names,
-    licence_name,
     table_rows,
 )
 from heldout.data.images.decode import MAX_PIXELS, BadImage, Refused, with_image
@@ -287,7 +286,11 @@ def coco_jobs(path: Path, photographs: Photographs, *, only: Sequence[str] = ())
     if unknown:
         known = ", ".join(sorted(names.values())[:12])
         raise BadFile(path, f"has no category {unknown[0]!r}", fix=f"it has {known}")
-    licences = {entry.id: licence_name(entry.url, entry.name) for entry in value.licenses}
+    # An address says which Creative Commons licence it is; of others the name says more.
+    licences = {
+        entry.id: entry.url if "creativecommons.org" in entry.url else entry.name
+        for entry in value.licenses
+    }
     made = _Annotated(photographs)
     for entry in value.annotations:
         label, category = f"annotation {entry.id}", entry.category_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,8 +30,6 @@ Matte = np.ndarray
 """How sure it is that a pixel belongs to the object: (h, w) float32 in [0, 1]."""
 _FORBIDDEN = frozenset('/\\:*?"<>|')  # not every system can have them in the name of a folder
 _FILES = (".json", ".csv", ".html", ".png")  # are beside the folders of classes
-_LICENCE = re.compile(r"creativecommons\.org/licenses/(by(?:-nc)?(?:-sa|-nd)?)/([0-9.]+)")
-_PUBLIC_DOMAIN = re.compile(r"creativecommons\.org/publicdomain/zero/([0-9.]+)")
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "file": ("file", "imageid"),
     "class": ("class",),
@@ -262,23 +259,6 @@ class Photographs:
         )
 
 
-def licence_name(*stated: object) -> str:
-    """One name for a licence from its address, its name, or both: SPDX's where it is known.
-
-    >>> licence_name("https://creativecommons.org/licenses/by-nc-sa/2.0/")
-    'CC-BY-NC-SA-2.0'
-    >>> licence_name("http://flickr.com/commons/usage/", "No known copyright restrictions")
-    'No known copyright restrictions'
-    """
-    texts = [" ".join(text.split()) for text in stated if isinstance(text, str) and text.strip()]
-    for text in texts:
-        if found := _LICENCE.search(text.lower()):
-            return f"CC-{found[1].upper()}-{found[2]}"
-        if found := _PUBLIC_DOMAIN.search(text.lower()):
-            return f"CC0-{found[1]}"
-    return texts[-1] if texts else ""
-
-
 class PhotoFinder:
     """Finds the photo that a file of annotations means: by path, file name, or name alone."""
 
@@ -322,7 +302,7 @@ def read_photo_table(path: Path, ids: Sequence[str]) -> dict[str, PhotoFacts]:
             continue  # a table may well list more photos than are cut out
         made = PhotoFacts(
             class_name=cell["class"],
-            licence=licence_name(cell["licence"]),
+            licence=cell["licence"],
             attribution=", ".join(filter(None, (cell["title"], cell["attribution"]))),
             source=cell["source"],
         )

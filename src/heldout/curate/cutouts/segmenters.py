@@ -25,7 +25,7 @@ from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import existing_file
 from heldout.curate.cutouts.photos import Matte
-from heldout.models.adapters.onnx import Port, Session, weights_hash
+from heldout.models.adapters.onnx import Port, Session, reason, weights_hash
 
 PADDINGS = (0.0, 0.15)
 """Shares of the sides by which a photo is padded with its own edge, one view each; the mean of the
@@ -199,9 +199,8 @@ class OnnxSegmenter:
         try:
             found = self._run(noise)
         except Exception as error:  # the runtime has classes of its own for what a layer refuses
-            reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{self.path} cannot run on {size} × {size} pixels ({reason})",
+                f"{self.path} cannot run on {size} × {size} pixels ({reason(error)})",
                 fix="export it again",
             ) from None
         if found.size != size * size or not np.isfinite(found).all():

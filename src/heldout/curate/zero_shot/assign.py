@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,7 @@ _CELLS = 1 << 24
 """Cosines of a block, at most: 64 MB."""
 _SLICE_CELLS = 1 << 21
 """Cosines that a thread looks at, at most. Where all classes tie, all of them are candidates."""
-_GROUP = 256
 _PAIRS_AT_ONCE = 4096
-_FILLING = np.float32(-16.0)
-"""In columns that are not a class: below every cosine, so that they are never candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,18 +72,11 @@ def class_vectors(vectors: np.ndarray) -> ClassVectors:
             f"the vector of class {bad[0]} (counted from 0) has no direction",
             fix="it is all zeros, or has NaN or infinity in it: make the vectors again",
         )
-    # Rows by a digest of their bytes: sorting whole rows would take several copies of them.
     known: dict[bytes, int] = {}
-    row_of = np.empty(len(rows), np.int64)
-    first: list[int] = []
-    for place, row in enumerate(rows):
-        found = known.setdefault(hashlib.blake2b(row.data, digest_size=20).digest(), len(known))
-        row_of[place] = found
-        if found == len(first):
-            first.append(place)
+    row_of = np.array([known.setdefault(row.tobytes(), len(known)) for row in rows])
+    first = np.unique(row_of, return_index=True)[1]
     members = np.argsort(row_of, kind="stable").astype(np.int64)
-    counts = np.bincount(row_of, minlength=len(first))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row_of))]).astype(np.int64)
     return ClassVectors(rows if len(first) == len(rows) else rows[first], offsets, members)
 
 
@@ -239,30 +228,13 @@ def best_classes(
 
     ``fast``  float32 (n, distinct rows of ``space``)
 
-    The k-th best of the groups' largest values is a bound below which no class can be a candidate.
+    No class below the k-th best by more than both their errors can be a candidate.
     """
-    n, distinct = fast.shape
-    group = _GROUP
-    while group > 16 and distinct // group < 4 * depth:
-        group //= 2
-    whole = distinct // group * group
-    tail = np.full((n, group), _FILLING)
-    tail[:, : distinct - whole] = fast[:, whole:]
-    groups = fast[:, :whole].reshape(n, distinct // group, group)
-    largest = np.concatenate([groups.max(axis=2), tail.max(axis=1, keepdims=True)], axis=1)
-    if largest.shape[1] > depth:
-        least = np.partition(largest, -depth, axis=1)[:, -depth] - np.float32(2 * error)
-    else:
-        least = np.full(n, -4, np.float32)
-    row, place = np.nonzero(largest >= least[:, None])
-    last = place == largest.shape[1] - 1
-    near = np.empty((len(row), group), np.float32)
-    near[~last] = groups[row[~last], place[~last]]
-    near[last] = tail[row[last]]
-    which, inside = np.nonzero(near >= least[row][:, None])
-    rows, columns = row[which], place[which] * group + inside
+    place = max(fast.shape[1] - depth, 0)
+    least = np.partition(fast, place, axis=1)[:, place] - np.float32(2 * error)
+    rows, columns = np.nonzero(fast >= least[:, None])
     exact = exact_cosines(block, rows, space.rows, columns)
-    return choose(rows, columns, exact, n=n, k=depth, space=space)
+    return choose(rows, columns, exact, n=len(fast), k=depth, space=space)
 
 
 def _log_sums(

@@ -356,15 +356,9 @@ def check_permuted(case: AlignedOutputs) -> Step:
     """
     half = (row_hash(case.testset.image_ids, seed=0) & np.uint64(1)).astype(bool)
     parts = (case.labelled & ~half, case.labelled & half)
-    fitted, guesses, hits = case, case.guesses, -1
-    # Columns may be stored worst first, so both directions are tried. Where all ranks are looked at,
-    # hits do not depend on the direction, and the better fit wins.
-    for tried in (case, case.turned())[: 1 if case.topk.shape[1] == 1 else 2]:
-        first, second = (read(case.topk, _fitted(tried, part)) for part in parts)
-        crossed = np.where(half[:, None], first, second)
-        total = int(hits_of(crossed[:, : case.ranks], case.labels).sum())
-        if total > hits:
-            fitted, guesses, hits = tried, crossed, total
+    first, second = (read(case.topk, _fitted(case, part)) for part in parts)
+    guesses = np.where(half[:, None], first, second)
+    hits = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
     other_half = float(hits_of(guesses[:, :1], case.labels).sum()) / max(case.n, 1)
     p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
     # Random pairing within each half, as each half has its own order.
@@ -375,7 +369,7 @@ def check_permuted(case: AlignedOutputs) -> Step:
     enough = case.ranks > 1 or other_half >= sure(case.classes)
     if not (p < ALPHA and by_chance(hits, expected) < ALPHA and enough):
         return [], case
-    relabel = _fitted(fitted, case.labelled)
+    relabel = _fitted(case, case.labelled)
     present = np.unique(case.labels[case.labelled])
     changed = relabel != case.relabel
     moved = np.intersect1d(np.union1d(relabel[changed], case.relabel[changed]), present)

@@ -135,15 +135,10 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
     published = next(
         (name for name in PUBLISHED_SUBSETS if set(names) <= set(LabelSpace.load(name).ids)), None
     )
-    theirs = (
-        f"; the authors of {published} use {PUBLISHED_SUBSETS[published]}"
-        if published is not None and len(LabelSpace.load(published)) < len(case.space)
-        else ""
-    )
     message = (
         f"the test set has {len(present):,} classes, the model {len(case.space):,}: top-1 is "
         f"{percent(readings['top1_full'])} over all of them (full) and "
-        f"{percent(readings['top1_restricted'])} over those of the set (restricted){theirs}"
+        f"{percent(readings['top1_restricted'])} over those of the set (restricted)"
     )
     fix = "say which: --label-map subset:restricted or --label-map subset:full"
     if same:
