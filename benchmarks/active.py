@@ -136,34 +136,47 @@ def grid_table(records: Sequence[object], metric: str, outcome: object) -> list[
     return lines
 
 
-def effect_table(records: Sequence[object], end: bool) -> list[str]:
-    """Selectors over all allocators, allocators over all selectors."""
-    from heldout.curate.active.learning_curves import CROSSED, SEEDS
+def over_grid(strategies: Sequence[object], curves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Means over a grid: ``margin+any`` over all allocators, ``any+error`` over all selectors."""
+    found: dict[str, list[np.ndarray]] = {}
+    for strategy in strategies:
+        for name in (f"{strategy.selector.name}+any", f"any+{strategy.allocator.name}"):
+            found.setdefault(name, []).append(curves[strategy.name])
+    return {name: np.mean(held, axis=0) for name, held in found.items()}
 
-    metrics = ("accuracy", "worst_domain")
-    cells = {
-        (r.strategy, r.metric, r.interval): r
-        for r in records
-        if r.other and "*" in r.other and (r.labels is not None) == end and r.metric in metrics
-    }
-    names = list(dict.fromkeys(key[0] for key in cells))
-    lines = [
-        "",
-        "| | against | accuracy | worst domain |",
-        "|---|---|---|---|",
+
+def effect_table(outcome: object, end: bool) -> list[str]:
+    """Selectors over all allocators, allocators over all selectors; each against the first."""
+    from heldout.curate.active.learning_curves import paired_over_seeds, resample
+    from heldout.stats.multiple import holm
+
+    point = len(outcome.labels) - 1 if end else None
+    drawn = resample(outcome, replicates=1000, rng=np.random.default_rng(0))
+    cells: dict[str, list[str]] = {}
+    against = {}
+    for metric in ("accuracy", "worst_domain"):
+        drawn.curves[metric] = over_grid(outcome.strategies, drawn.curves[metric])
+        curves = over_grid(outcome.strategies, outcome.curves(metric))
+        values = {n: c[:, point] if end else c.mean(axis=1) for n, c in curves.items()}
+        for selectors in (True, False):
+            first, *names = [name for name in values if name.endswith("+any") == selectors]
+            gaps = [values[name] - values[first] for name in names]
+            found = [
+                drawn.difference(metric, name, first, gap, point=point)
+                for name, gap in zip(names, gaps, strict=True)
+            ]
+            crossed = holm([each.p for each in found])
+            over_seeds = holm([paired_over_seeds(gap).p for gap in gaps])
+            for name, each, p, p_seeds in zip(names, found, crossed, over_seeds, strict=True):
+                low, high = each.interval.low, each.interval.high
+                text = f"{100 * each.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+                text = f"**{text}**" if p <= 0.05 else f"{text} s" if p_seeds <= 0.05 else text
+                cells.setdefault(name, []).append(text)
+                against[name] = first
+    lines = ["", "| | against | accuracy | worst domain |", "|---|---|---|---|"]
+    return lines + [
+        f"| {name} | {against[name]} | {' | '.join(row)} |" for name, row in cells.items()
     ]
-    for name in names:
-        row = [name.replace("*", "any"), cells[name, "accuracy", SEEDS].other.replace("*", "any")]
-        for metric in metrics:
-            r = cells[name, metric, CROSSED]
-            text = f"{100 * r.value:+.1f} [{100 * r.low:+.1f}, {100 * r.high:+.1f}]"
-            if r.adjusted_p <= 0.05:
-                text = f"**{text}**"
-            elif cells[name, metric, SEEDS].adjusted_p <= 0.05:
-                text = f"{text} s"
-            row.append(text)
-        lines.append("| " + " | ".join(row) + " |")
-    return lines
 
 
 LEGEND = (
@@ -189,17 +202,16 @@ def main() -> None:
         outcome, took = study(whole, ["all+all"], options.seeds, folder / "runs")
         names = [s.name for s in outcome.strategies if s.selector.kind != "k-centre"]
         began = time.monotonic()
-        records = [r for r in study_records(outcome, baseline="random") if r.record == "learning"]
+        records = [r for r in study_records(outcome) if r.record == "learning"]
         reading = time.monotonic() - began
         fewer = replace(
             outcome,
             strategies=tuple(s for s in outcome.strategies if s.name in names),
             rounds={name: outcome.rounds[name] for name in names},
         )
-        without = study_records(fewer, baseline="random")
         few = [f"{s}+all" for s in FEW.split(",")]
         second, second_took = study(thinned, few, options.seeds, folder / "runs")
-        rare = [r for r in study_records(second, baseline="random") if r.record == "learning"]
+        rare = [r for r in study_records(second) if r.record == "learning"]
     sizes = ", ".join(
         f"{name} {size}"
         for name, size in zip(second.problem.domain_names, second.problem.domain_sizes, strict=True)
@@ -219,13 +231,13 @@ def main() -> None:
         *grid_table(records, "worst_domain", outcome),
         "",
         "## Selectors and allocators by themselves: mean of the curve",
-        *effect_table(records, end=False),
+        *effect_table(outcome, end=False),
         "",
         "## The same without k-centre",
-        *effect_table([r for r in without if r.record == "learning"], end=False),
+        *effect_table(fewer, end=False),
         "",
         "## The same at the end, 260 labels",
-        *effect_table(records, end=True),
+        *effect_table(outcome, end=True),
         "",
         f"## A rare domain: candidates are {sizes}",
         "",
@@ -236,7 +248,7 @@ def main() -> None:
         "",
         "Worst domain:",
         *grid_table(rare, "worst_domain", second),
-        *effect_table(rare, end=False),
+        *effect_table(second, end=False),
         "",
     ]
     write_result("active", "\n".join(lines))

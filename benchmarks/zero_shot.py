@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ import numpy as np
 
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.assign import BLOCK, assign, assign_blocks, class_vectors
-from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
-from heldout.curate.zero_shot.label_pool import agreement, folder_pool
+from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings
+from heldout.curate.zero_shot.label_pool import folder_pool
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import load_encoder
 from heldout.models.embeddings import embed
@@ -122,6 +123,19 @@ def assign_only(images: Path, classes: Path) -> None:
     print(peak / 1000, len(found))
 
 
+def relation(truth: str, label: str, tied: list[str], hierarchy: Hierarchy) -> str:
+    """How a label stands to the truth, over WordNet."""
+    if label == truth:
+        return "same"
+    if truth in tied:
+        return "tied"
+    if truth not in hierarchy or label not in hierarchy:
+        return "unknown"
+    if hierarchy.is_under(truth, label):
+        return "above"
+    return "below" if hierarchy.is_under(label, truth) else "elsewhere"
+
+
 def photo_lines(folder: Path, encoder_name: str, workspace: Workspace) -> list[str]:
     """Agreement of labels with the photographs' own classes, as rows of a table."""
     encoder = load_encoder(encoder_name)
@@ -129,7 +143,7 @@ def photo_lines(folder: Path, encoder_name: str, workspace: Workspace) -> list[s
     hierarchy = Hierarchy.wordnet()
     vectors = embed(folder_pool(folder), encoder, workspace=workspace).vectors
     truths = [path.name.split("_")[0] for path in sorted(folder.iterdir())]
-    matrix = class_embeddings(encoder, class_prompts(space), workspace=workspace).vectors
+    matrix = class_embeddings(encoder, ClassPrompts(space), workspace=workspace).vectors
     trained = set(LabelSpace.load("imagenet-1k").ids)
     lines = []
     for what, kept in (
@@ -144,12 +158,15 @@ def photo_lines(folder: Path, encoder_name: str, workspace: Workspace) -> list[s
         ties: list[list[str]] = [[] for _ in truths]
         for row, place in found.ties:
             ties[row].append(ids[place])
-        agreed = agreement(truths, [ids[i] for i in found.label], ties, hierarchy=hierarchy)
+        labels = [ids[i] for i in found.label]
+        agreed = Counter(
+            relation(*each, hierarchy) for each in zip(truths, labels, ties, strict=True)
+        )
         top5 = sum(t in {ids[i] for i in row} for t, row in zip(truths, found.topk, strict=True))
         n = len(truths)
         lines.append(
-            f"| {encoder.name}, {what} | {n} | {agreed.same / n:.1%} | {agreed.tied / n:.1%} | "
-            f"{agreed.ancestor / n:.1%} | {agreed.descendant / n:.1%} | {top5 / n:.1%} | "
+            f"| {encoder.name}, {what} | {n} | {agreed['same'] / n:.1%} | {agreed['tied'] / n:.1%} | "
+            f"{agreed['above'] / n:.1%} | {agreed['below'] / n:.1%} | {top5 / n:.1%} | "
             f"{found.cosine.mean():.3f} |"
         )
     return lines
@@ -215,7 +232,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(options.workspace or Path(folder) / "w")
         encoder = load_encoder("conse")
-        prompts = class_prompts(LabelSpace.load("imagenet-21k"))
+        prompts = ClassPrompts(LabelSpace.load("imagenet-21k"))
         classes = np.array(class_embeddings(encoder, prompts, workspace=workspace).vectors)
         images = image_vectors(classes, options.images)
         np.save(Path(folder) / "images.npy", images)

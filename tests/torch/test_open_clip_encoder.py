@@ -12,7 +12,7 @@ import torch
 
 from heldout.core.errors import NotFound, UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.class_texts import class_embeddings, class_prompts
+from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings
 from heldout.data.labels import LabelSpace
 from heldout.models.adapters import Encoder, load_encoder, load_model
 from heldout.models.adapters.open_clip import OpenClipEncoder
@@ -62,7 +62,7 @@ def test_zero_shot_over_its_vectors_is_the_classifier(tmp_path: Path) -> None:
         templates="openai",
         device="cpu",
     )
-    prompts = class_prompts(CIFAR, names="first", templates="openai")
+    prompts = ClassPrompts(CIFAR, names="first", templates="openai")
     classes = class_embeddings(encoder, prompts, workspace=Workspace(tmp_path))
     logits = classifier(images()).logits  # type: ignore[operator]
     found = encoder.scale * encoder.encode_images(images()) @ classes.vectors.T

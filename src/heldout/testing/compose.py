@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from heldout.curate.compose.inputs import Pixels
-from heldout.curate.cutouts.photos import Box, Matte
-from heldout.curate.cutouts.segmenters import in_box
+from heldout.curate.cutouts.photos import Matte
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,8 +52,6 @@ class FakeSegmenter:
         """Nothing."""
         return {}
 
-    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+    def __call__(self, pixels: np.ndarray) -> Matte:
         """1 where the mean of the colours is above the level, else 0."""
-        return in_box(
-            pixels, box, lambda part, inner: (part.mean(axis=2) > self.level).astype(np.float32)
-        )
+        return np.asarray(pixels.mean(axis=2) > self.level, np.float32)

@@ -6,15 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.records import to_dict
 from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.learning_curves import (
     CROSSED,
     SEEDS,
     data_efficiency,
-    forward_mean,
-    marginal_curves,
     mean_over_seeds,
     paired_over_seeds,
     resample,
@@ -43,14 +40,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 def test_paired_differences_are_those_of_a_t_test() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=8), rng.normal(size=8)
-    got, known = paired_over_seeds(a, b), ttest_rel(a, b)
+    got, known = paired_over_seeds(a - b), ttest_rel(a, b)
     interval = known.confidence_interval(0.95)
     assert got.p == pytest.approx(known.pvalue)
     assert (got.interval.low, got.interval.high) == pytest.approx((interval.low, interval.high))
-    assert paired_over_seeds(a, a).p == 1.0
-    assert paired_over_seeds(a + 1, a).p <= 2 * 0.5**8 + 1e-9
-    with pytest.raises(NotApplicable):
-        paired_over_seeds(a[:1], b[:1])
+    assert paired_over_seeds(a - a).p == 1.0
+    assert paired_over_seeds(np.ones(8)).p <= 2 * 0.5**8 + 1e-9
     assert mean_over_seeds(a[:1])[1] is None
 
 
@@ -129,16 +124,8 @@ def test_the_interval_covers_the_truth_where_both_vary() -> None:
     assert held >= 276  # of 300; 95 % are meant to hold, and chance may take 9 away
 
 
-def test_grids_have_means_over_rows_and_columns(outcome: Outcome) -> None:
-    curves = outcome.curves("accuracy")
-    found = marginal_curves(outcome.strategies, curves)
-    assert list(found) == ["random+*", "*+none", "margin+*", "*+error"]
-    assert found["*+error"] == pytest.approx((curves["random+error"] + curves["margin+error"]) / 2)
-    assert marginal_curves(outcome.strategies[:3], curves) == {}
-
-
 def test_records_hold_together(outcome: Outcome) -> None:
-    records = study_records(outcome, baseline="margin", domain="domain")
+    records = study_records(outcome, domain="domain")
     learning = [r for r in records if isinstance(r, Learning)]
     assert [from_dict(to_dict(r)) for r in records] == records
     curves = outcome.curves("worst_domain")
@@ -151,8 +138,7 @@ def test_records_hold_together(outcome: Outcome) -> None:
     families: dict[tuple[object, ...], list[Learning]] = {}
     for r in learning:
         if r.p is not None:
-            kind = "*" in r.strategy and (r.strategy[0] == "*" or 2)
-            families.setdefault((r.metric, r.labels, r.interval, kind), []).append(r)
+            families.setdefault((r.metric, r.labels, r.interval), []).append(r)
     for family in families.values():
         assert [r.adjusted_p for r in family] == pytest.approx(holm([r.p for r in family]).tolist())
     for point in outcome.labels:
@@ -162,8 +148,6 @@ def test_records_hold_together(outcome: Outcome) -> None:
             if (r.metric, r.labels, r.strategy) == ("label_share", point, "margin")
         ]
         assert len(shares) == 3 and sum(filter(None, shares)) == pytest.approx(1)
-    with pytest.raises(NotFound, match="no strategy 'best'"):
-        study_records(outcome, baseline="best")
 
 
 def test_one_seed_has_values_and_no_intervals(tmp_path: Path) -> None:
@@ -204,5 +188,3 @@ def test_efficiency_between_points() -> None:
     assert data_efficiency(labels, line + 0.05, line, point=1) == pytest.approx(1.25)
     assert data_efficiency(labels, line - 0.05, line, point=1) == pytest.approx(0.75)
     assert data_efficiency(labels, line + 1, line) == float("inf")
-    with pytest.raises(NotApplicable):
-        forward_mean(line, 4)

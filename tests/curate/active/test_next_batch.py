@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.curate.active.classifier import Logistic
 from heldout.curate.active.next_batch import (
     FIELDS,
-    batch_rows,
     next_batch,
     out_of_fold,
     read_labels,
@@ -43,19 +41,19 @@ def half_labelled(labelled: int = 60) -> LabelingTask:
 )
 def test_a_batch_is_new_images_in_the_number_asked_for(text: str) -> None:
     problem = half_labelled()
-    batch = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
-    assert len(set(batch.rows.tolist())) == 25
-    assert (problem.labels[batch.rows] < 0).all()
-    assert sum(row.chosen for row in batch.standing) == 25
-    assert sum(row.labelled for row in batch.standing) == 60
-    again = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
-    assert again.rows.tolist() == batch.rows.tolist()
+    rows, standing = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
+    chosen = {problem.ids.index(row["image_id"]) for row in rows}
+    assert len(chosen) == 25 and (problem.labels[list(chosen)] < 0).all()
+    assert sum(row.chosen for row in standing) == 25
+    assert sum(row.labelled for row in standing) == 60
+    again, _ = next_batch(problem, Logistic(), parse_strategy(text), budget=25, seed=1)
+    assert again == rows
 
 
 def test_margin_takes_the_least_sure_first() -> None:
-    batch = next_batch(half_labelled(), Logistic(), parse_strategy("margin"), budget=30)
-    margins = [lead for _, _, lead in batch.answers]
-    assert margins == sorted(margins)  # type: ignore[type-var]
+    rows, _ = next_batch(half_labelled(), Logistic(), parse_strategy("margin"), budget=30)
+    margins = [row["margin"] for row in rows]
+    assert margins == sorted(margins)
 
 
 def test_no_image_is_judged_by_a_classifier_that_saw_it() -> None:
@@ -76,8 +74,9 @@ def test_no_image_is_judged_by_a_classifier_that_saw_it() -> None:
 def test_the_first_batch_needs_no_labels() -> None:
     problem = half_labelled(0)
     for text in ("random+uniform", "k-centre"):
-        batch = next_batch(problem, Logistic(), parse_strategy(text), budget=9)
-        assert len(batch.rows) == 9 and set(batch.answers) == {(None, None, None)}
+        rows, _ = next_batch(problem, Logistic(), parse_strategy(text), budget=9)
+        answers = {(row["predicted"], row["confidence"], row["margin"]) for row in rows}
+        assert len(rows) == 9 and answers == {(None, None, None)}
     with pytest.raises(NotApplicable, match="begin with random or k-centre"):
         next_batch(problem, Logistic(), parse_strategy("margin"), budget=9)
 
@@ -88,19 +87,17 @@ def test_budgets_that_cannot_be_met(budget: int) -> None:
         next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=budget)
 
 
-def test_files_for_people_and_programs(tmp_path: Path) -> None:
-    batch = next_batch(half_labelled(), Logistic(), parse_strategy("margin+error"), budget=4)
-    rows = batch_rows(batch, {batch.problem.ids[row]: "a,b.jpg" for row in batch.rows})
-    paths = write_batch(rows, tmp_path / "next.csv")
-    assert [path.name for path in paths] == ["next.csv", "next.jsonl"]
-    with paths[0].open(newline="") as handle:
+def test_a_file_to_fill_in(tmp_path: Path) -> None:
+    problem = half_labelled()
+    paths = dict.fromkeys(problem.ids, "a,b.jpg")
+    strategy = parse_strategy("margin+error")
+    rows, _ = next_batch(problem, Logistic(), strategy, budget=4, paths=paths)
+    write_batch(rows, tmp_path / "next.csv")
+    with (tmp_path / "next.csv").open(newline="") as handle:
         read = list(csv.DictReader(handle))
     assert tuple(read[0]) == FIELDS and [row["rank"] for row in read] == list("1234")
     assert read[0]["path"] == "a,b.jpg"
-    lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
-    assert [line["image_id"] for line in lines] == [row["image_id"] for row in read]
-    assert {line["schema_version"] for line in lines} == {1}
-    with pytest.raises(UserError, match=r"ends in \.csv or \.jsonl"):
+    with pytest.raises(UserError, match=r"ends in \.csv"):
         write_batch(rows, tmp_path / "next.xlsx")
 
 
@@ -115,22 +112,20 @@ def test_labels_are_read_from_both_kinds_of_file(tmp_path: Path) -> None:
 
 def test_a_batch_is_filled_in_and_read_back(tmp_path: Path) -> None:
     """What was asked is answered in the same file; empty lines are no labels."""
-    batch = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
-    rows = batch_rows(batch, {})
+    rows, _ = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
     rows[1]["class_id"] = "c1"
-    table, lines = write_batch(rows, tmp_path / "next.csv")
+    table = tmp_path / "next.csv"
+    write_batch(rows, table)
     image = rows[1]["image_id"]
-    assert read_labels(table) == read_labels(lines) == read_labels(table, lines) == {image: "c1"}
+    assert read_labels(table) == read_labels(table, table) == {image: "c1"}
     other = tmp_path / "other.csv"
     other.write_text(f"image_id,class_id\n{image},c2\n")
     with pytest.raises(BadFile, match="'c2' here and 'c1' before"):
         read_labels(table, other)
 
 
-@pytest.mark.parametrize("again", ["next.csv", "next.jsonl"])
-def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: str) -> None:
-    batch = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
-    rows = batch_rows(batch, {})
+def test_labels_that_people_gave_are_never_written_over(tmp_path: Path) -> None:
+    rows, _ = next_batch(half_labelled(), Logistic(), parse_strategy("random"), budget=3)
     write_batch(rows, tmp_path / "next.csv")
     write_batch(rows, tmp_path / "next.csv")  # nothing is filled in yet
     table = tmp_path / "next.csv"
@@ -140,14 +135,15 @@ def test_labels_that_people_gave_are_never_written_over(tmp_path: Path, again: s
     table.write_text("".join([head, ",".join(cells), *rest]))
     before = table.read_bytes()
     with pytest.raises(ExistsError, match=r"next\.csv holds 1 labels"):
-        write_batch(rows, tmp_path / again)
+        write_batch(rows, table)
     assert table.read_bytes() == before
 
 
 def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
     rows = [dict.fromkeys(FIELDS) | {"image_id": "a\u2028b\x85.jpg", "class_id": "cat"}]
-    table, lines = write_batch(rows, tmp_path / "next.csv")
-    assert read_labels(table) == read_labels(lines) == {"a\u2028b\x85.jpg": "cat"}
+    table = tmp_path / "next.csv"
+    write_batch(rows, table)
+    assert read_labels(table) == {"a\u2028b\x85.jpg": "cat"}
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,8 @@ from heldout.curate.active.study import (
     domain_loss,
     first_labels,
     measure,
-    pack_many,
     pack_round,
     run_study,
-    unpack_many,
     unpack_round,
 )
 from heldout.curate.active.task import TEST, TRAIN, LabelingTask, pool_features, pool_problem
@@ -57,9 +55,6 @@ def test_a_table_by_hand() -> None:
     assert found["worst_domain"] == 1 / 2
     assert found["worst_cell"] == 0.0
     assert found["loss"] == 5 / 6
-    assert found["ambient_loss"] == pytest.approx((10 * 0.5 + 30 * 1.5) / 40)
-    assert found["mean_loss_of_domains"] == 1.0
-    assert found["worst_loss_of_domains"] == 1.5
     assert tuple(found) == METRICS
     assert math.isnan(domain_accuracy(cells)[2]) and math.isnan(domain_loss(cells)[2])
 
@@ -210,8 +205,6 @@ def test_rounds_are_read_back(problem: LabelingTask) -> None:
     )
     again = unpack_round(pack_round(made))
     assert pack_round(again) == pack_round(made)
-    assert unpack_many(pack_many([b"a", b"", b"ccc"])) == [b"a", b"", b"ccc"]
-    assert unpack_many(pack_many([])) == []
 
 
 def test_worker_processes_change_nothing(problem: LabelingTask, tmp_path: Path) -> None:
@@ -350,15 +343,11 @@ def test_what_cannot_be_run_is_refused_before_anything_is_trained(
 
     with pytest.raises(UserError, match="labels are asked for, made has"):
         study(LabelPlan(initial=100, budget=100, rounds=2))
-    with pytest.raises(UserError, match="seeds must be given"):
-        study(seeds=[])
     no_validation = made_problem(parts=["train", "test"] * 120)
     with pytest.raises(UserError, match="random\\+error needs validation images"):
         study(problem=no_validation, texts="random+error")
     with pytest.raises(UserError, match="has no test images"):
         study(problem=made_problem(parts=["train", "validation"] * 120))
-    with pytest.raises(UserError):
-        LabelPlan(initial=0, budget=1, rounds=1)
     assert not list(tmp_path.iterdir())
 
 

@@ -84,7 +84,7 @@ def test_masks_of_another_size_and_missing_ones(run: Run, tmp_path: Path) -> Non
     assert np.array_equal(made["cup/0.png"], ellipse()) and iou(made["cup/1.png"], ellipse()) > 0.95
 
 
-def test_coco_polygons_runs_and_boxes(run: Run, tmp_path: Path) -> None:
+def test_coco_polygons_and_runs(run: Run, tmp_path: Path) -> None:
     mask = ellipse()
     write(tmp_path / "photos/1.png", scene(mask))
     flat = mask.T.ravel().astype(int)
@@ -95,12 +95,12 @@ def test_coco_polygons_runs_and_boxes(run: Run, tmp_path: Path) -> None:
         "images": [{"id": 1, "file_name": "1.png", "width": 120, "height": 90}],
         "categories": [{"id": 1, "name": "cup"}],
         "annotations": [
-            {"id": i, "image_id": 1, "category_id": 1, "segmentation": stated, **more}
-            for i, (stated, more) in enumerate(
+            {"id": i, "image_id": 1, "category_id": 1, "segmentation": stated}
+            for i, stated in enumerate(
                 (
-                    ([corners], {"bbox": [15, 10, 90, 70]}),
-                    ({"size": [90, 120], "counts": counts}, {}),
-                    ({"size": [90, 120], "counts": [7]}, {}),
+                    [corners],
+                    {"size": [90, 120], "counts": counts},
+                    {"size": [90, 120], "counts": [7]},
                 ),
                 1,
             )
@@ -112,9 +112,6 @@ def test_coco_polygons_runs_and_boxes(run: Run, tmp_path: Path) -> None:
     assert ran.code == 3 and "run lengths of 7 pixels" in ran.err
     made = masks_of(tmp_path / "out")
     assert made["cup/1_1.png"].sum() == 90 * 70 and np.array_equal(made["cup/1_2.png"], mask)
-    boxed = run("cutout", "grabcut", *base, "-o", tmp_path / "out2")
-    assert boxed.code == 3 and "has no box" in boxed.err
-    assert iou(masks_of(tmp_path / "out2")["cup/1_1.png"], mask) > 0.9
 
 
 def test_openimages(run: Run, tmp_path: Path) -> None:
@@ -180,8 +177,7 @@ def test_an_archive_of_photos(run: Run, tmp_path: Path) -> None:
         (["grabcut", "--network", "x.onnx"], "No such option '--network'"),
         (["onnx", "--network", "none.onnx"], "no ONNX file"),
         (["masks", "--masks", "none"], "no folder of masks"),
-        (["grabcut", "--annotations", "none.json"], "no file"),
-        (["grabcut", "--only-class", "cup"], "--only-class needs --annotations"),
+        (["coco", "--annotations", "none.json"], "no file"),
         (["grabcut", "--gate", "borders=1"], "the name one of min_fraction"),
         (["grabcut", "--gate", "max_border=wide"], "--gate: Expected `float`"),
         (["grabcut", "--gate", "max_border=7"], "limit of the check"),

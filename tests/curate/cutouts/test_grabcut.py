@@ -1,18 +1,15 @@
-"""GrabCut: the shared cut-outs, made-up scenes, boxes, and photographs without an object."""
+"""GrabCut: the shared cut-outs, made-up scenes, and photographs without an object."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from heldout.curate.cutouts.photos import Box
 from heldout.curate.cutouts.quality_check import FOUND, Limits, cut, measure, reasons
 from heldout.curate.cutouts.segmenters import GrabCut
-from heldout.testing.compose import FakeSegmenter
 from tests.curate.cutouts.scenes import ellipse, iou, scene
 
 
@@ -63,24 +60,6 @@ def test_the_same_again() -> None:
     assert np.array_equal(first, GrabCut()(pixels))
 
 
-def test_a_box_chooses_the_object() -> None:
-    both = np.zeros((120, 240), bool)
-    both[:, :120] = ellipse(120, 120)
-    both[:, 120:] = ellipse(120, 120)
-    pixels = scene(both)
-    matte = GrabCut()(pixels, Box(130, 15, 105, 90))
-    right = both.copy()
-    right[:, :120] = False
-    assert iou(matte >= 0.5, right) > 0.9
-
-
-def test_boxes_at_the_edges() -> None:
-    pixels = scene(ellipse())
-    assert GrabCut()(pixels, Box(500, 500, 10, 10)).sum() == 0
-    assert GrabCut()(pixels, Box(-50, -50, 1000, 1000)).shape == (90, 120)
-    assert FakeSegmenter(100)(pixels, Box(30, 30, 20, 20))[:30].sum() == 0
-
-
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (3, 3), (7, 200), (9, 9)])
 def test_tiny_photos(shape: tuple[int, int]) -> None:
     matte = GrabCut()(np.random.default_rng(0).integers(0, 256, (*shape, 3)).astype(np.uint8))
@@ -96,5 +75,4 @@ def test_photos_without_an_object_are_flagged() -> None:
 
 def test_settings_are_its_identity() -> None:
     assert GrabCut().identity != GrabCut(seed=1).identity
-    assert pickle.loads(pickle.dumps(GrabCut())) == GrabCut()
     assert set(GrabCut().runtime) == {"opencv"}

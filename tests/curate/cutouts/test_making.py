@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,8 @@ from heldout.core.engine import Executor, Threads
 from heldout.core.errors import BadFile, ExistsError, UserError
 from heldout.core.files import sha256_file
 from heldout.curate.cutouts.make import Manifest, make_cutouts, read_manifest, read_review
-from heldout.curate.cutouts.outlines import whole_photos
-from heldout.curate.cutouts.photos import Box, CutoutJob, CutoutJobs, PhotoFacts, Photographs
+from heldout.curate.cutouts.outlines import polygons, whole_photos
+from heldout.curate.cutouts.photos import CutoutJob, CutoutJobs, PhotoFacts, Photographs
 from heldout.curate.cutouts.quality_check import Cleaning, Limits
 from heldout.curate.cutouts.segmenters import GrabCut
 from heldout.data.images import FolderSource, MemorySource
@@ -93,17 +92,6 @@ def test_grabcut_in_threads_draws_the_same_numbers(tmp_path: Path) -> None:
     for executor, name in ((None, "one"), (Threads(3), "many")):
         make(root, tmp_path / name / "out", segmenter=GrabCut(), executor=executor)
     assert tree(tmp_path / "one/out") == tree(tmp_path / "many/out")
-
-
-def test_a_folder_of_before_is_the_same_folder(tmp_path: Path) -> None:
-    """Manifests once held more settings of cleaning."""
-    root = photos(tmp_path / "photos", classes=("cup",), each=1)
-    made = make(root, tmp_path / "out")
-    path = tmp_path / "out" / "manifest.json"
-    value = json.loads(path.read_text(encoding="utf-8"))
-    value["cleaning"] |= {"decontaminate": 0, "clear_hidden": False, "feather": 0}
-    path.write_text(json.dumps(value), encoding="utf-8")
-    assert make(root, tmp_path / "out") == made
 
 
 def test_the_same_again_is_no_change_and_another_is_refused(tmp_path: Path) -> None:
@@ -226,16 +214,17 @@ def test_several_objects_of_one_photo(tmp_path: Path) -> None:
     both = np.zeros((90, 240), bool)
     both[:, :120] = both[:, 120:] = ellipse()
     write(tmp_path / "photos/a.png", scene(both))
-    boxes = {"left": Box(0, 0, 120, 90), "right": Box(120, 0, 120, 90)}
+    size = {"width": 240, "height": 90}
+    corners = {"left": (0, 0, 120, 0, 120, 90, 0, 90), "right": (120, 0, 240, 0, 240, 90, 120, 90)}
     subjects = CutoutJobs(
         [
-            CutoutJob(photo="a.png", class_name="cup", name=name, box=box)
-            for name, box in boxes.items()
+            CutoutJob(photo="a.png", class_name="cup", name=name, outline=polygons([part], **size))
+            for name, part in corners.items()
         ]
     )
     subjects.fail("b.png", "annotation 7", "the photo is not there")
     manifest = make(tmp_path / "photos", tmp_path / "out", subjects=subjects)
-    assert [c.box[0] < 120 for c in manifest.used] == [True, False]
+    assert [c.box for c in manifest.cutouts] == [(0, 0, 120, 90), (120, 0, 120, 90)]
     assert list(manifest.failures) == subjects.failures
 
 

@@ -16,20 +16,20 @@ from PIL import Image
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.curate.cutouts.outlines import (
-    MaskFile,
+    OWN_ALPHA,
     MaskIndex,
-    OwnAlpha,
-    Polygons,
-    RunLengths,
     coco_jobs,
     draw_polygons,
     draw_runs,
+    mask_file,
     openimages_jobs,
+    polygons,
     read_class_names,
     read_mask,
+    run_lengths,
     uncompressed,
 )
-from heldout.curate.cutouts.photos import Box, Photo, Photographs
+from heldout.curate.cutouts.photos import Photo, Photographs
 from tests.curate.cutouts.scenes import ellipse, write
 
 # Files of COCO and OpenImages: which objects they name, and every way in which they can be wrong.
@@ -75,13 +75,18 @@ def test_objects_of_coco(tmp_path: Path) -> None:
     assert [s.file for s in found.jobs] == [
         "dog/1_100.png", "dog/1_102.png", "traffic light/2_101.png",
     ]  # fmt: skip
-    outlines = [s.outline for s in found.jobs]
-    assert isinstance(outlines[0], Polygons) and outlines[0].parts == (
-        tuple(map(float, SQUARE[0])),
+    size = {"width": 120, "height": 90}
+    expected = (
+        polygons([list(map(float, SQUARE[0]))], **size),
+        run_lengths("T3b1jY:", **size),
+        run_lengths([100, 50, 10_650], **size),
     )
-    assert outlines[2] == RunLengths(120, 90, (100, 50, 10_650))
-    assert outlines[1] == RunLengths(120, 90, "T3b1jY:")
-    assert (found.jobs[0].licence, found.jobs[2].source) == ("CC-BY-2.0", "http://f/2")
+    for job, outline in zip(found.jobs, expected, strict=True):
+        assert job.outline is not None and job.outline.identity == outline.identity
+    assert (found.jobs[0].licence, found.jobs[2].source) == (
+        "http://creativecommons.org/licenses/by/2.0/",
+        "http://f/2",
+    )
     assert [p.reason for p in found.skipped] == ["a crowd, not one object"] and not found.failures
 
 
@@ -91,17 +96,6 @@ def test_classes_can_be_chosen(tmp_path: Path) -> None:
     assert [s.photo for s in found.jobs] == ["val/2.jpg"] and not found.failures
     with pytest.raises(BadFile, match="no category 'cat'"):
         coco_jobs(path, PHOTOS, only=["cat"])
-
-
-def test_boxes_of_coco(tmp_path: Path) -> None:
-    path = coco(tmp_path, {"bbox": [1, 2.5, 30, 40]}, {"bbox": [1, 2, 0, 4]}, {"bbox": "x"}, {})
-    found = coco_jobs(path, PHOTOS, boxes=True)
-    assert [s.box for s in found.jobs] == [Box(1, 2.5, 30, 40)]
-    assert [p.object for p in found.failures] == [
-        "annotation 101",
-        "annotation 102",
-        "annotation 103",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +170,9 @@ def test_masks_of_openimages(openimages: Path) -> None:
         openimages / "seg.csv", PHOTOS, masks=openimages / "masks", class_names=openimages / "names.csv"
     )  # fmt: skip
     assert [s.file for s in found.jobs] == ["Dog/1_m0k_x.png"]
-    assert isinstance(found.jobs[0].outline, MaskFile)
+    outline = mask_file(openimages / "masks/a/1_m0k_x.png")
+    assert found.jobs[0].outline is not None
+    assert found.jobs[0].outline.identity == outline.identity
     assert [(p.photo, p.object) for p in found.failures] == [("val/1.jpg", "gone.png")]
     assert [p.photo for p in found.skipped] == ["3", "val/2.jpg"]
 
@@ -338,7 +334,8 @@ def test_sizes_that_would_fill_memory_are_refused() -> None:
 
 def test_an_outline_of_another_photo_is_refused() -> None:
     photo = Photo(np.zeros((100, 120, 3), np.uint8))
-    for outline in (Polygons(90, 90, ((0, 0, 5, 0, 5, 5),)), RunLengths(90, 90, (8100,))):
+    size = {"width": 90, "height": 90}
+    for outline in (polygons([(0, 0, 5, 0, 5, 5)], **size), run_lengths([8100], **size)):
         with pytest.raises(UserError, match="90 × 90 pixels, the photo 120 × 100"):
             outline.matte(photo)
 
@@ -419,9 +416,9 @@ def test_a_broken_mask_names_its_file(data: bytes, tmp_path: Path) -> None:
 def test_own_alpha() -> None:
     alpha = np.array([[0, 255], [51, 0]], np.uint8)
     photo = Photo(np.zeros((2, 2, 3), np.uint8), alpha=alpha)
-    assert np.allclose(OwnAlpha().matte(photo), alpha / 255)
+    assert np.allclose(OWN_ALPHA.matte(photo), alpha / 255)
     with pytest.raises(UserError, match="no alpha"):
-        OwnAlpha().matte(Photo(np.zeros((2, 2, 3), np.uint8)))
+        OWN_ALPHA.matte(Photo(np.zeros((2, 2, 3), np.uint8)))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from heldout.core.errors import UserError
-from heldout.curate.cutouts.photos import Box
 from heldout.curate.cutouts.quality_check import (
     Cleaning,
     Limits,
@@ -177,15 +176,6 @@ def test_numbers_are_what_they_say() -> None:
     assert measures.mask_fraction == 0.25
     assert measures.border_fraction == round((10 + 4) / (2 * 20 + 2 * 8), 6)
     assert measures.box_fill == 1.0 and measures.parts == 1 and measures.edge_confidence == 1.0
-
-
-def test_a_box_is_the_region() -> None:
-    matte = np.zeros((100, 100), np.float32)
-    matte[20:30, 20:40] = 1
-    inside = measure(matte, short_side=10, box=Box(10, 10, 40, 40))
-    assert inside.mask_fraction == round(200 / 1600, 6)
-    outside = measure(matte, short_side=0, box=Box(200, 200, 5, 5))
-    assert reasons(outside, Limits()) == ("no object",)
 
 
 @given(

@@ -9,9 +9,8 @@ import pytest
 from heldout.core.errors import BadFile
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.class_texts import (
+    ClassPrompts,
     class_embeddings,
-    class_list_hash,
-    class_prompts,
     text_vectors,
 )
 from heldout.data.labels import LabelSpace
@@ -21,7 +20,7 @@ from heldout.testing.encoder import FakeEncoder
 
 @pytest.mark.shared
 def test_texts_of_all_21843_classes_equal_the_published_list(shared_data: Path) -> None:
-    prompts = class_prompts(LabelSpace.load("imagenet-21k"))
+    prompts = ClassPrompts(LabelSpace.load("imagenet-21k"))
     folder = shared_data / "geoyfcc"
     lines = (folder / "imagenet21k_wordnet_lemmas.txt").read_text(encoding="utf-8").splitlines()
     underscored = [
@@ -33,13 +32,13 @@ def test_texts_of_all_21843_classes_equal_the_published_list(shared_data: Path) 
     assert sum(a == b for a, b in zip(prompts.texts, spaced, strict=True)) == 21_843
     ids = folder / "imagenet21k_wordnet_ids.txt"
     assert (
-        class_list_hash(prompts.space)
+        prompts.facts()["class_list_sha256"]
         == hashlib.sha256(ids.read_bytes().rstrip(b"\n") + b"\n").hexdigest()
     )
 
 
 def test_525_texts_are_shared_by_1128_classes() -> None:
-    prompts = class_prompts(LabelSpace.load("imagenet-21k"))
+    prompts = ClassPrompts(LabelSpace.load("imagenet-21k"))
     shared = prompts.shared
     assert (len(shared), sum(map(len, shared))) == (525, 1_128)
     facts = prompts.facts()
@@ -50,7 +49,7 @@ def test_525_texts_are_shared_by_1128_classes() -> None:
 
 
 def test_distinct_names_share_nothing() -> None:
-    assert class_prompts(LabelSpace.load("imagenet-1k"), names="first").shared == ()
+    assert ClassPrompts(LabelSpace.load("imagenet-1k"), names="first").shared == ()
 
 
 def test_a_class_is_the_mean_of_its_unit_prompts_made_unit_again(
@@ -59,7 +58,7 @@ def test_a_class_is_the_mean_of_its_unit_prompts_made_unit_again(
     encoder = FakeEncoder()
     file = tmp_path / "templates.txt"
     file.write_text("a photo of a {}.\nthe {}\n{} at night\n")
-    prompts = class_prompts(colours, templates=str(file))
+    prompts = ClassPrompts(colours, templates=str(file))
     found = class_embeddings(encoder, prompts, workspace=Workspace(tmp_path))
     for item, vector in zip(colours, found.vectors, strict=True):
         name = item.names[0]
@@ -70,7 +69,7 @@ def test_a_class_is_the_mean_of_its_unit_prompts_made_unit_again(
 
 def test_one_template_is_the_prompts_own_vector(colours: LabelSpace, tmp_path: Path) -> None:
     encoder = FakeEncoder()
-    prompts = class_prompts(colours, templates="single")
+    prompts = ClassPrompts(colours, templates="single")
     found = class_embeddings(encoder, prompts, workspace=Workspace(tmp_path))
     texts = [f"a photo of a {item.names[0]}." for item in colours]
     np.testing.assert_array_equal(found.vectors, encoder.encode_texts(texts))
@@ -96,7 +95,7 @@ def test_classes_of_one_text_have_one_vector_and_each_text_is_encoded_once(
             return super().encode_texts(texts)
 
     encoder = Counting()
-    prompts = class_prompts(colours)
+    prompts = ClassPrompts(colours)
     for _ in range(2):
         found = class_embeddings(encoder, prompts, workspace=Workspace(tmp_path))
     assert encoder.seen == 5
@@ -109,4 +108,4 @@ def test_a_bad_file_of_templates_is_refused(colours: LabelSpace, tmp_path: Path)
     file = tmp_path / "templates.txt"
     file.write_text("a photo\n")
     with pytest.raises(BadFile, match="where the name goes"):
-        class_prompts(colours, templates=str(file))
+        _ = ClassPrompts(colours, templates=str(file)).patterns

@@ -80,8 +80,3 @@ def predictions(
         label_space=more.pop("label_space", testset.label_space),
         **more,
     )
-
-
-def top1(testset: TestSet, found: Predictions, labels: np.ndarray) -> float:
-    rows = found.rows_for(testset.image_ids, testset=testset.name)
-    return float((found.topk[rows, 0] == labels).mean())

@@ -1,4 +1,4 @@
-"""Every defect, injected into generated outputs, is found under its code and mended exactly."""
+"""Every defect, injected into generated outputs, is found under its code with the right accuracy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import TestSet, make_testset
 from heldout.data.testset.card import CHOSEN_FOR_MISTAKES
-from heldout.measure.doctor.alignment import repaired
 from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.measure.doctor.findings import CODES
 from heldout.models.predictions.import_arrays import image_order
 
-from .cases import balanced, outputs, predictions, set_of, space_of, top1
+from .cases import balanced, outputs, predictions, set_of, space_of
 
 Inject = Callable[[np.ndarray, TestSet], np.ndarray]
 
@@ -60,7 +59,7 @@ DEFECTS: dict[str, tuple[Inject, list[str]]] = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.parametrize("accuracy", [0.25, 0.8])
-def test_a_defect_is_found_and_mended(defect: str, accuracy: float) -> None:
+def test_a_defect_is_found_and_read_right(defect: str, accuracy: float) -> None:
     labels = balanced(120, 20)
     testset = set_of(labels, space_of(120))
     good = outputs(labels, 120, accuracy=accuracy)
@@ -70,21 +69,14 @@ def test_a_defect_is_found_and_mended(defect: str, accuracy: float) -> None:
     assert sorted(f.code for f in findings) == sorted(codes)
     assert all(f.severity == "error" and f.fix for f in findings)
     assert not any("heldout." in f.fix for f in findings), "advice is for users of the verb"
-    mended = repaired(bad, testset, findings)
-    assert top1(testset, mended, labels) == (good[:, 0] == labels).mean()
-    rows = mended.rows_for(testset.image_ids, testset="things")
-    np.testing.assert_array_equal(mended.topk[rows], good)
-    assert mended.identity["repaired"] == [f.code for f in findings]
-    assert mended.key != bad.key
-    assert diagnose(testset, mended) == []
+    assert findings[-1].evidence["top1_repaired"] == (good[:, 0] == labels).mean()
 
 
-def test_sound_outputs_raise_nothing_and_repair_changes_nothing() -> None:
+def test_sound_outputs_raise_nothing() -> None:
     labels = balanced(60, 20)
     testset = set_of(labels, space_of(60))
     sound = predictions(testset, outputs(labels, 60))
     assert diagnose(testset, sound) == []
-    assert repaired(sound, testset, []).hash == sound.hash
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 40])
@@ -100,8 +92,8 @@ def test_few_classes(classes: int, k: int) -> None:
     order = np.roll(np.arange(classes), 1)[::-1] if classes > 2 else np.array([1, 0])
     bad = predictions(testset, order[good])
     findings = diagnose(testset, bad)
-    assert len(findings) == 1 and findings[0].repair is not None
-    assert top1(testset, repaired(bad, testset, findings), labels) == pytest.approx(
+    assert len(findings) == 1
+    assert findings[0].evidence["top1_repaired"] == pytest.approx(
         (good[:, 0] == labels).mean(), abs=0.01
     )
 
@@ -135,7 +127,7 @@ def test_two_exchanged_classes_are_named_and_no_others_touched() -> None:
     (finding,) = diagnose(testset, bad)
     assert finding.code == "swapped-classes"
     assert finding.evidence["classes"] == "t0007 t0070"
-    np.testing.assert_array_equal(repaired(bad, testset, [finding]).topk, good)
+    assert finding.evidence["top1_repaired"] == (good[:, 0] == labels).mean()
     assert diagnose(testset, bad, cheap=True) == []  # the cheap checks leave these out
 
 
@@ -147,8 +139,7 @@ def test_ids_from_one_fit_no_label_space_and_are_read_all_the_same() -> None:
     assert [f.code for f in findings] == ["ids-out-of-range", "off-by-one"]
     assert findings[0].evidence["largest"] == 50
     assert findings[1].evidence["side"] == "predictions"
-    bad = predictions(testset, good + 1, model="from-one")
-    np.testing.assert_array_equal(repaired(bad, testset, findings).topk, good)
+    assert findings[1].evidence["top1_repaired"] == (good[:, 0] == labels).mean()
 
 
 def test_labels_from_one_are_the_test_sets_fault() -> None:
@@ -159,10 +150,7 @@ def test_labels_from_one_are_the_test_sets_fault() -> None:
     found = [f for f in diagnose(testset, bad) if f.severity == "error"]
     assert [f.code for f in found] == ["off-by-one"]
     assert found[0].evidence["side"] == "testset"
-    assert (
-        top1(testset, repaired(bad, testset, found), labels + 1)
-        == (bad.topk[:, 0] == labels).mean()
-    )
+    assert found[0].evidence["top1_repaired"] == (bad.topk[:, 0] == labels).mean()
 
 
 def test_a_background_class_in_the_models_own_space_is_no_defect() -> None:
@@ -191,8 +179,7 @@ def test_rows_in_an_order_that_was_misnamed() -> None:
     assert finding.code == "rows-in-other-order"
     assert finding.evidence["order"] == "testset"
     assert "--order testset" in finding.fix
-    mended = repaired(bad, testset, [finding])
-    assert top1(testset, mended, labels) == (good[:, 0] == labels).mean()
+    assert finding.evidence["top1_repaired"] == (good[:, 0] == labels).mean()
 
 
 def test_a_set_of_mistakes_is_not_called_at_chance() -> None:
@@ -217,29 +204,13 @@ def test_rows_shuffled_beyond_repair_are_at_chance() -> None:
     (finding,) = diagnose(testset, predictions(testset, shuffled))
     assert finding.code == "at-chance"
     assert finding.evidence["expected"] == pytest.approx(20, rel=0.1)
-    by_class = good[np.lexsort((np.random.default_rng(2).random(len(labels)), labels * 37 % 80))]
-    (finding,) = diagnose(testset, predictions(testset, by_class))
-    assert finding.code == "at-chance"
-    assert "class by class" in finding.fix
 
 
-def test_collapsed_models() -> None:
+def test_a_collapsed_model_is_at_chance() -> None:
     labels = balanced(20, 30)
     testset = set_of(labels, space_of(20))
     (finding,) = diagnose(testset, predictions(testset, np.full((600, 1), 3)))
-    assert finding.code == "constant-predictions"
-    assert finding.evidence["class"] == "t0003"
-    topk = outputs(labels, 20, k=1)
-    topk[np.random.default_rng(0).random(600) < 0.5] = 3
-    (finding,) = diagnose(testset, predictions(testset, topk))
-    assert finding.code == "swallowing-class"
-
-
-def test_a_class_that_most_images_have_swallows_nothing() -> None:
-    labels = np.where(np.random.default_rng(0).random(1000) < 0.9, 0, 1)
-    testset = set_of(labels, space_of(2))
-    topk = outputs(labels, 2, accuracy=0.95, k=1)
-    assert diagnose(testset, predictions(testset, topk)) == []
+    assert finding.code == "at-chance"
 
 
 def test_a_collapsed_model_on_an_unbalanced_set_blames_no_order() -> None:
@@ -250,7 +221,7 @@ def test_a_collapsed_model_on_an_unbalanced_set_blames_no_order() -> None:
     for constant in (3, 5):
         topk = np.full((2000, 1), constant)
         codes = {f.code for f in diagnose(testset, predictions(testset, topk))}
-        assert codes <= {"constant-predictions", "absent-classes", "subset-of-classes"}
+        assert codes <= {"at-chance", "absent-classes", "subset-of-classes"}
 
 
 def test_a_perfect_score_is_suspicious_from_a_hundred_images_on() -> None:
@@ -273,37 +244,6 @@ def test_two_models_with_the_same_outputs() -> None:
         "two",
         "one",
     )
-
-
-def test_what_all_models_show_is_the_test_sets_fault() -> None:
-    labels = balanced(120, 20)
-    testset = set_of(np.argsort(TEXT)[labels], space_of(120))
-    models = [
-        predictions(testset, outputs(labels, 120, seed=seed), model=f"m{seed}")
-        for seed in (1, 2, 3)
-    ]
-    findings = diagnose(testset, models)
-    assert [f.code for f in findings] == ["text-sorted-classes"] * 3
-    assert all("all 3 models" in f.message and f.evidence["models"] == 3 for f in findings)
-    alone = diagnose(testset, models[0])
-    assert "models" not in alone[0].evidence
-
-
-def test_logits_follow_a_relabelling() -> None:
-    labels = balanced(60, 20)
-    testset = set_of(labels, space_of(60))
-    rng = np.random.default_rng(0)
-    logits = rng.normal(size=(len(labels), 60)).astype(np.float32)
-    logits[np.arange(len(labels)), labels] += 4
-    order = np.array(sorted(range(60), key=str))
-    wrong = np.empty_like(logits)
-    wrong[:, np.argsort(order)] = logits
-    from heldout.models.predictions import top_k
-
-    bad = predictions(testset, top_k(wrong), logits=wrong)
-    mended = repaired(bad, testset, diagnose(testset, bad))
-    assert mended.logits is not None
-    np.testing.assert_array_equal(mended.logits, logits)
 
 
 def test_cheap_finds_what_is_often_wrong() -> None:
@@ -367,19 +307,13 @@ def test_a_set_labelled_in_classes_that_the_model_does_not_know() -> None:
     assert codes == {"at-chance", "label-space-differs"}
 
 
-def test_a_model_that_answered_once_is_not_constant() -> None:
+def test_a_model_that_answered_once_is_at_chance() -> None:
     labels = balanced(10, 20)
     testset = set_of(labels, space_of(10))
     topk = np.full((200, 1), -1)
     topk[0] = 3
     codes = [f.code for f in diagnose(testset, predictions(testset, topk))]
     assert codes == ["at-chance"]
-    wide = space_of(1000)
-    small = set_of(labels, wide.subset("ten", wide.ids[:10]))
-    topk = np.random.default_rng(0).integers(10, 1000, (200, 1))
-    topk[:3] = 3
-    codes = [f.code for f in diagnose(small, predictions(small, topk, label_space=wide))]
-    assert "constant-predictions" not in codes and "swallowing-class" not in codes
 
 
 def test_ids_that_no_list_of_classes_has() -> None:

@@ -187,8 +187,6 @@ def test_the_split_does_not_depend_on_the_order_of_rows() -> None:
     a = diagnose(one, predictions(one, topk))[0]
     b = diagnose(two, predictions(two, topk[shuffle]))[0]
     assert a.evidence == b.evidence
-    assert a.repair is not None and b.repair is not None
-    np.testing.assert_array_equal(a.repair.relabel, b.repair.relabel)
 
 
 def test_images_without_a_class_are_left_out() -> None:
@@ -214,7 +212,7 @@ def test_images_without_a_class_are_left_out() -> None:
 
 def test_percent_and_codes() -> None:
     assert percent(0.99999) == "99.999 %" and percent(1.0) == "100 %"
-    assert {severity for severity, _ in CODES.values()} == {"error", "warning", "note"}
+    assert set(CODES.values()) == {"error", "warning", "note"}
 
 
 def test_above_chance_knows_how_little_random_pairing_varies() -> None:

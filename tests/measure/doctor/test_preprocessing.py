@@ -133,7 +133,6 @@ def test_wrong_values_are_found_and_mended(
     assert tried.overall is not None
     repaired = tried.overall.preprocessing
     assert set(changed) <= mended | {"scale"}
-    # (x - 127) / 128 and mean and std of 0.5 are the same but for one part in a hundred.
     white = model_input(np.full((1, 8, 8, 3), 255, np.uint8), repaired)
     assert np.abs(white - 1).max() < 0.02 and repaired.colours == "RGB"
     again = check_preprocessing(wrong.with_preprocessing(repaired), testset)
@@ -207,14 +206,12 @@ def test_threads_are_as_many_as_the_process_may_use(
     assert set(started) == {2}
 
 
-def test_promising_is_not_proven_until_other_images_prove_it(tmp_path: Path) -> None:
+def test_ten_images_prove_nothing(tmp_path: Path) -> None:
     testset = shades(tmp_path, images=300)
-    wrong = model(replace(RIGHT, colours="BGR"))
-    few = check_preprocessing(wrong, testset, sample=10)
-    best = few.trials[0]
-    assert best.name == "colours RGB" and not best.is_better, "ten images prove nothing"
-    assert few.overall is not None and few.overall.n == 40, "four times as many others do"
-    assert few.better == ("colours RGB",)
+    tried = check_preprocessing(model(replace(RIGHT, colours="BGR")), testset, sample=10)
+    best = tried.trials[0]
+    assert best.name == "colours RGB" and not best.is_better
+    assert tried.findings == []
 
 
 def test_chance_is_called_wrong_at_most_as_often_as_stated(tmp_path: Path) -> None:
@@ -238,18 +235,18 @@ def test_chance_is_called_wrong_at_most_as_often_as_stated(tmp_path: Path) -> No
 def test_alternatives_are_distinct_and_change_one_thing() -> None:
     for given in (RIGHT, Preprocessing(), replace(Preprocessing(), colours="BGR", layout="NHWC")):
         found = alternatives(given)
-        keys = [item.preprocessing.key for item in found]
+        keys = [changed.key for changed in found.values()]
         assert len(set(keys)) == len(keys) and given.key not in keys
-        assert len({item.name for item in found}) == len(found)
-        for item in found:
-            changed = item.preprocessing
+        for changed in found.values():
             assert changed.layout == given.layout
             assert changed.geometry == given.geometry or (
                 changed.scale, changed.mean, changed.std, changed.colours
             ) == (given.scale, given.mean, given.std, given.colours)  # fmt: skip
             assert changed.geometry.crop_height == given.geometry.crop_height
-    names = [item.name for item in alternatives(Preprocessing())]
-    assert {"mean 0.5, std 0.5", "(x - 127) / 128", "colours BGR", "bicubic resize"} <= set(names)
+    names = alternatives(Preprocessing())
+    assert {"mean 0.5, std 0.5", "values from 0 to 1", "colours BGR", "bicubic resize"} <= set(
+        names
+    )
     assert "shorter side to 256, crop of 0.875" not in names, "that is what is given"
 
 
@@ -329,7 +326,7 @@ def test_lite0_behind_the_mean_and_std_of_imagenet(shared_data: Path, tmp_path: 
     assert set(the_finding(tried.findings)) <= {"scale", "mean", "std"}
     assert tried.overall is not None
     assert tried.overall.difference > 0.08 and tried.overall.top1 > 0.88
-    assert {*tried.better, *tried.as_good} == {"mean 0.5, std 0.5", "(x - 127) / 128"}
+    assert tried.better == ("mean 0.5, std 0.5",)
     black = model_input(np.zeros((1, 224, 224, 3), np.uint8), tried.overall.preprocessing)
     assert abs(black.mean() + 1) < 0.01
 
@@ -343,4 +340,4 @@ def test_built_in_models_are_not_called_wrong(
     assert isinstance(built_in, Model)
     tried = check_preprocessing(built_in, photos(shared_data, tmp_path), sample=sample)
     assert tried.findings == [] and tried.top1 > 0.85
-    assert len(tried.trials) >= 12
+    assert len(tried.trials) >= 8

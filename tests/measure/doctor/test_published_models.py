@@ -1,4 +1,4 @@
-"""On the published predictions: no false alarm, and every injected defect found and undone."""
+"""On the published predictions: no false alarm, and every injected defect found and read right."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from heldout.data.labels import LabelSpace
 from heldout.data.published.imagenetv2 import read_imagenetv2
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.data.testset.subset import subset
-from heldout.measure.doctor.alignment import repaired, single_labels
+from heldout.measure.doctor.alignment import single_labels
 from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.models.predictions.import_arrays import image_order
 
-from .cases import predictions, top1
+from .cases import predictions
 
 pytestmark = pytest.mark.shared
 SETS = (
@@ -100,7 +100,7 @@ CODES = {
 @pytest.mark.parametrize("defect", CODES)
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", [SETS[0], SETS[2]])
-def test_a_defect_is_found_and_undone_exactly(
+def test_a_defect_is_found_and_read_exactly(
     defect: str, model: str, name: str, published: dict[str, TestSet], shared_data: Path
 ) -> None:
     testset = published[name]
@@ -113,9 +113,7 @@ def test_a_defect_is_found_and_undone_exactly(
     (finding,) = (f for f in findings if f.code == CODES[defect])
     side = {"outputs": "predictions", "labels": "testset"}.get(defect.split("-")[-1])
     assert side is None or finding.evidence["side"] == side
-    mended = repaired(bad, testset, findings)
-    true = (good[:, 0] == labels).mean()
-    assert top1(testset, mended, labels) == true == finding.evidence["top1_repaired"]
+    assert finding.evidence["top1_repaired"] == (good[:, 0] == labels).mean()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -126,18 +124,10 @@ def test_an_unknown_order_is_recovered(
     labels = single_labels(testset)
     good = _topk(shared_data, testset.name, model)
     order = np.random.default_rng(3).permutation(1000)
-    turned = order[good][:, ::-1]
-    for topk, codes in (
-        (order[good], {"permuted-labels"}),
-        (turned, {"permuted-labels", "reversed-topk"}),
-    ):
-        bad = predictions(testset, topk)
-        findings = diagnose(testset, bad)
-        assert {f.code for f in findings} == codes
-        true = (good[:, 0] == labels).mean()
-        assert top1(testset, repaired(bad, testset, findings), labels) == pytest.approx(
-            true, abs=0.003
-        )
+    (finding,) = diagnose(testset, predictions(testset, order[good]))
+    assert finding.code == "permuted-labels"
+    true = (good[:, 0] == labels).mean()
+    assert finding.evidence["top1_repaired"] == pytest.approx(true, abs=0.003)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +164,6 @@ def test_a_subset_set_has_two_readings(
         assert finding.code == code
         assert finding.evidence["top1_full"] == 0.8077
         assert finding.evidence["top1_restricted"] == 0.9109
-        assert "imagenet-a use restricted" in finding.message
 
 
 def test_a_subset_set_over_the_wrong_label_space(

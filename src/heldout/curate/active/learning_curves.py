@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.records import Count
-from heldout.curate.active.strategies import Strategy, parse_strategy
-from heldout.curate.active.study import ACCURACIES, Outcome, domain_accuracy, first_labels
+from heldout.curate.active.study import METRICS, Outcome, domain_accuracy, first_labels
 from heldout.curate.active.task import TEST
 from heldout.measure.score.records import EFFICIENCY, Learning, Record
 from heldout.measure.score.slices import format_slice
@@ -26,12 +24,7 @@ def forward_mean(curve: np.ndarray, window: int) -> np.ndarray:
     >>> forward_mean(np.array([1.0, 2.0, 3.0, 5.0]), 2).tolist()
     [1.5, 2.5, 4.0]
     """
-    if not 1 <= window <= len(curve):
-        raise NotApplicable(
-            f"a mean over {window} points of a curve of {len(curve)}", fix="give more rounds"
-        )
-    sums = np.cumsum(np.concatenate([[0.0], np.asarray(curve, np.float64)]))
-    found: np.ndarray = (sums[window:] - sums[:-window]) / window
+    found: np.ndarray = np.lib.stride_tricks.sliding_window_view(curve, window).mean(axis=1)
     return found
 
 
@@ -58,10 +51,7 @@ def data_efficiency(
     """
     mine, theirs = forward_mean(curve, window), forward_mean(other, window)
     places = np.asarray(at, np.float64)[: len(mine)]
-    own = range(len(mine))[point]
-    value = mine[own]
-    if places[own] <= 0 or not np.isfinite(value):
-        raise NotApplicable("an efficiency at no labels", fix="choose a later point")
+    value = mine[point]
     reached = np.flatnonzero(theirs >= value if interpolate else theirs > value)
     if not len(reached):
         return float("inf")
@@ -70,12 +60,11 @@ def data_efficiency(
     if interpolate and first:
         rise = theirs[first] - theirs[first - 1]
         place -= (places[first] - places[first - 1]) * (theirs[first] - value) / rise
-    return float(place / places[own])
+    return float(place / places[point])
 
 
 RESAMPLED = ("accuracy", "ambient", "mean_of_domains", "worst_domain")
 """Metrics whose differences have intervals over seeds and images."""
-ANY = "*"
 SEEDS, CROSSED = "t over seeds", "bootstrap over seeds and images"
 
 
@@ -84,24 +73,26 @@ def mean_over_seeds(values: np.ndarray, *, level: float = 0.95) -> tuple[float, 
     value = float(np.mean(values))
     if len(values) < 2 or not np.isfinite(value):
         return value, None
-    error = float(np.std(values, ddof=1)) / len(values) ** 0.5
-    quantile = t_quantile(level, len(values) - 1)
-    return value, interval_from_error(value, error, quantile=quantile, level=level)
+    return value, _interval(value, _error(values), len(values) - 1, level)
 
 
-def paired_over_seeds(a: np.ndarray, b: np.ndarray, *, level: float = 0.95) -> PairedDifference:
-    """The mean of ``a - b`` (seeds,), seed by seed: t interval, and p of no difference.
+def _error(values: np.ndarray) -> float:
+    """The standard error of a mean."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+def _interval(value: float, error: float, degrees: float, level: float) -> Interval:
+    return interval_from_error(value, error, quantile=t_quantile(level, degrees), level=level)
+
+
+def paired_over_seeds(gaps: np.ndarray, *, level: float = 0.95) -> PairedDifference:
+    """The mean of differences (seeds,), two or more: t interval, and p of no difference.
 
     Where all differences are equal, p is that of a sign test.
     """
-    gaps = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    if len(gaps) < 2:
-        raise NotApplicable("one seed has no interval", fix="run more seeds")
-    value, interval = mean_over_seeds(gaps, level=level)
-    if interval is None:
-        raise NotApplicable("a difference that is not a number", fix="leave this metric out")
-    error = float(np.std(gaps, ddof=1)) / len(gaps) ** 0.5
-    return PairedDifference(value, interval, _p(value, error, len(gaps) - 1))
+    value, error, degrees = float(np.mean(gaps)), _error(gaps), len(gaps) - 1
+    interval = _interval(value, error, degrees, level)
+    return PairedDifference(value, interval, _p(value, error, degrees, len(gaps)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,38 +127,13 @@ class Replicates:
         spread = of_seeds**2 / (self.seeds - 1) + of_images**2 / max(self.images - 1, 1)
         degrees = (of_seeds + of_images) ** 2 / spread if spread > 0 else self.seeds - 1.0
         error = max(error, of_seeds**0.5)
-        quantile = t_quantile(level, degrees)
-        interval = interval_from_error(value, error, quantile=quantile, level=level)
+        interval = _interval(value, error, degrees, level)
         return PairedDifference(value, interval, _p(value, error, degrees, self.seeds))
-
-
-def marginal_curves(
-    strategies: Sequence[Strategy], curves: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Means over a grid: ``margin+*`` over all allocators, ``*+error`` over all selectors.
-
-    ``curves`` by strategy's name. Empty unless every selector was run with every allocator, two or
-    more of both. Such means differ less by chance than single strategies do.
-    """
-    selectors = list(dict.fromkeys(s.selector.name for s in strategies))
-    allocators = list(dict.fromkeys(s.allocator.name for s in strategies))
-    if min(len(selectors), len(allocators)) < 2 or len(strategies) != len(selectors) * len(
-        allocators
-    ):
-        return {}
-    found: dict[str, list[np.ndarray]] = {}
-    for strategy in strategies:
-        curve = curves[strategy.name]
-        found.setdefault(f"{strategy.selector.name}+{ANY}", []).append(curve)
-        found.setdefault(f"{ANY}+{strategy.allocator.name}", []).append(curve)
-    return {name: np.mean(held, axis=0) for name, held in found.items()}
 
 
 def resample(outcome: Outcome, *, replicates: int, rng: np.random.Generator) -> Replicates:
     """Draw seeds and test images anew, crossed, and measure every strategy on them."""
     problem, seeds = outcome.problem, len(outcome.seeds)
-    if seeds < 2:
-        raise NotApplicable("one seed has no interval", fix="run more seeds")
     test = problem.rows(TEST)
     groups = problem.domains[test]
     of_seeds = np.concatenate(list(resample_weights(rng, seeds, replicates=replicates)))
@@ -192,40 +158,7 @@ def resample(outcome: Outcome, *, replicates: int, rng: np.random.Generator) -> 
             summed["ambient"] = np.tensordot(natural / natural.sum(), rates, 1)
         for metric, values in summed.items():
             found[metric][name] = np.einsum("spr,rs->rp", values, of_seeds) / seeds
-    for curves in found.values():
-        curves |= marginal_curves(outcome.strategies, curves) if curves else {}
     return Replicates(found, seeds, int(tested.min()))
-
-
-def efficiency_interval(
-    labels: Sequence[int],
-    mine: np.ndarray,
-    theirs: np.ndarray,
-    *,
-    point: int,
-    window: int,
-    replicates: int,
-    rng: np.random.Generator,
-    level: float = 0.95,
-) -> tuple[float, float, float]:
-    """Data efficiency of the mean curves at a point, with a percentile interval over seeds.
-
-    ``mine`` and ``theirs`` are (seeds, points), ``labels`` (points,). Infinity where the other does
-    not get there.
-    """
-
-    def ratio(weights: np.ndarray) -> float:
-        a, b = weights @ mine / len(mine), weights @ theirs / len(mine)
-        return data_efficiency(labels, a, b, point=point, window=window)
-
-    value = ratio(np.ones(len(mine)))
-    if len(mine) < 2:
-        return value, float("nan"), float("nan")
-    weights = np.concatenate(list(resample_weights(rng, len(mine), replicates=replicates)))
-    drawn = np.array([ratio(row) for row in weights.astype(np.float64)])
-    tail = (1.0 - level) / 2.0
-    low, high = np.quantile(drawn, [tail, 1.0 - tail], method="nearest")
-    return value, float(low), float(high)
 
 
 def _rates(correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -235,61 +168,47 @@ def _rates(correct: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return rates
 
 
-def _p(value: float, error: float, degrees: float, seeds: int | None = None) -> float:
+def _p(value: float, error: float, degrees: float, seeds: int) -> float:
     """Two-sided, of no difference; where nothing varies, that of a sign test over the seeds."""
     if error > 0:
         from scipy.special import stdtr
 
         return float(2.0 * stdtr(degrees, -abs(value) / error))
-    signs = degrees + 1 if seeds is None else seeds
-    return 1.0 if value == 0 else float(min(1.0, 2.0 * 0.5**signs))
+    return 1.0 if value == 0 else float(min(1.0, 2.0 * 0.5**seeds))
 
 
-CURVES = (*ACCURACIES, "loss")
 SHARE = "label_share"
 WINDOW = 3
 POINT = 0.6
 """Data efficiency is taken after this share of the rounds, on means of ``WINDOW`` points."""
 
 
-def check_baseline(baseline: str | None, names: Sequence[str]) -> str:
-    """The strategy to compare with: the one named, which must be among ``names``, or the first."""
-    base = baseline or names[0]
-    if base not in names:
-        raise NotFound(
-            f"no strategy {base!r} to compare with", fix=f"use one of {', '.join(names)}"
-        )
-    return base
-
-
 def study_records(
     outcome: Outcome,
     *,
-    baseline: str | None = None,
     domain: str = "domain",
     level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
     testset_hash: str = "",
 ) -> list[Record]:
-    """All that a study found. ``baseline`` is the strategy to compare with, the first by default.
+    """All that a study found; strategies are compared with the first.
 
     ``domain`` names the column whose values are the domains.
     """
-    names = [strategy.name for strategy in outcome.strategies]
-    base = check_baseline(baseline, names)
-    maker = _Maker(outcome, base, domain, level, testset_hash)
+    maker = _Maker(outcome, domain, level, testset_hash)
+    compared = len(outcome.strategies) > 1
     records: list[Record] = []
-    for metric in CURVES:
+    for metric in METRICS:
         records += maker.curves(metric, outcome.curves(metric))
     records += maker.domains()
-    if len(outcome.seeds) > 1 and len(names) > 1:
+    if len(outcome.seeds) > 1 and compared:
         drawn = resample(outcome, replicates=replicates, rng=np.random.default_rng(seed))
-        for metric in CURVES:
+        for metric in METRICS:
             records += maker.differences(metric, drawn if metric in RESAMPLED else None)
-    if len(names) > 1 and outcome.plan.rounds >= WINDOW:
+    if compared and outcome.plan.rounds >= WINDOW:
         for metric in RESAMPLED:
-            records += maker.efficiencies(metric, np.random.default_rng(seed + 1))
+            records += maker.efficiencies(metric)
     sizes = outcome.problem.domain_sizes.tolist()
     records += [
         Count(name=f"candidates {format_slice({domain: name})}", value=size, testset=maker.testset)
@@ -301,10 +220,9 @@ def study_records(
 class _Maker:
     """Makes records that share a test set, seeds and a level."""
 
-    def __init__(
-        self, outcome: Outcome, base: str, domain: str, level: float, testset_hash: str
-    ) -> None:
-        self.outcome, self.base, self.domain, self.level = outcome, base, domain, level
+    def __init__(self, outcome: Outcome, domain: str, level: float, testset_hash: str) -> None:
+        self.outcome, self.domain, self.level = outcome, domain, level
+        self.base, *self.others = outcome.rounds
         self.testset = outcome.problem.name
         self.tested = len(outcome.problem.rows(TEST))
         self._hash = testset_hash
@@ -382,9 +300,8 @@ class _Maker:
         return np.array(found)
 
     def differences(self, metric: str, drawn: Replicates | None) -> list[Learning]:
-        """Last points and means of curves against the baseline, paired."""
+        """Last points and means of curves against the baseline, paired; p adjusted over strategies."""
         curves = self.outcome.curves(metric)
-        curves = {**curves, **marginal_curves(self.outcome.strategies, curves)}
         made: list[Learning] = []
         for point in (None, len(self.outcome.labels) - 1):
             values = {
@@ -393,103 +310,47 @@ class _Maker:
             }
             if not all(np.isfinite(v).all() for v in values.values()):
                 continue
-            labels = None if point is None else self.outcome.labels[point]
-            for pairs in self._families(list(values)):
-                made += self._family(metric, pairs, values, drawn, point, labels)
+            gaps = {name: values[name] - values[self.base] for name in self.others}
+            kinds = [(SEEDS, [paired_over_seeds(each, level=self.level) for each in gaps.values()])]
+            if drawn is not None:
+                crossed = [
+                    drawn.difference(metric, name, self.base, each, point=point, level=self.level)
+                    for name, each in gaps.items()
+                ]
+                kinds.append((CROSSED, crossed))
+            for kind, found in kinds:
+                adjusted = holm([gap.p for gap in found]).tolist()
+                made += [
+                    self.learning(
+                        name,
+                        metric,
+                        gap.difference,
+                        labels=None if point is None else self.outcome.labels[point],
+                        other=self.base,
+                        low=float(gap.interval.low),
+                        high=float(gap.interval.high),
+                        interval=kind,
+                        level=self.level,
+                        p=gap.p,
+                        adjusted_p=corrected,
+                    )
+                    for name, gap, corrected in zip(gaps, found, adjusted, strict=True)
+                ]
         return made
 
-    def _families(self, names: Sequence[str]) -> list[list[tuple[str, str]]]:
-        """What is compared with what; p values are adjusted inside each list.
-
-        Every strategy with the baseline; of a grid, also every selector with the baseline's over
-        all allocators, and every allocator with the baseline's over all selectors.
-        """
-        base = parse_strategy(self.base)
-        selector, allocator = f"{base.selector.name}+{ANY}", f"{ANY}+{base.allocator.name}"
-        single = [name for name in names if ANY not in name]
-        return [
-            [(name, other) for name in members if name != other]
-            for members, other in (
-                (single, self.base),
-                ([name for name in names if name.endswith(f"+{ANY}")], selector),
-                ([name for name in names if name.startswith(f"{ANY}+")], allocator),
-            )
-        ]
-
-    def _family(
-        self,
-        metric: str,
-        pairs: Sequence[tuple[str, str]],
-        values: Mapping[str, np.ndarray],
-        drawn: Replicates | None,
-        point: int | None,
-        labels: int | None,
-    ) -> list[Learning]:
-        if not pairs:
-            return []
-        paired = [paired_over_seeds(values[a], values[b], level=self.level) for a, b in pairs]
-        kinds = [(SEEDS, paired)]
-        if drawn is not None:
-            crossed = [
-                drawn.difference(metric, a, b, values[a] - values[b], point=point, level=self.level)
-                for a, b in pairs
-            ]
-            kinds.append((CROSSED, crossed))
-        made: list[Learning] = []
-        for kind, found in kinds:
-            adjusted = holm([gap.p for gap in found]).tolist()
-            made += [
-                self.learning(
-                    name,
-                    metric,
-                    gap.difference,
-                    labels=labels,
-                    other=other,
-                    low=float(gap.interval.low),
-                    high=float(gap.interval.high),
-                    interval=kind,
-                    level=self.level,
-                    p=gap.p,
-                    adjusted_p=corrected,
-                )
-                for (name, other), gap, corrected in zip(pairs, found, adjusted, strict=True)
-            ]
-        return made
-
-    def efficiencies(self, metric: str, rng: np.random.Generator) -> Sequence[Learning]:
+    def efficiencies(self, metric: str) -> list[Learning]:
         """Labels that the baseline needs for what a strategy reaches, over those that it needed."""
         made = []
         labels, curves = self.outcome.labels, self.outcome.curves(metric)
         point = min(round(POINT * self.outcome.plan.rounds), len(labels) - WINDOW)
-        for name in self.outcome.rounds:
-            if name == self.base:
-                continue
-            value, low, high = efficiency_interval(
-                labels,
-                curves[name],
-                curves[self.base],
-                point=point,
-                window=WINDOW,
-                replicates=200,
-                rng=rng,
-                level=self.level,
+        means = {name: curve.mean(axis=0) for name, curve in curves.items()}
+        for name in self.others:
+            value = data_efficiency(
+                labels, means[name], means[self.base], point=point, window=WINDOW
             )
-            more: dict[str, object] = {}
+            more: dict[str, object] = {"labels": labels[point], "other": self.base}
             if not np.isfinite(value):
                 most = labels[-WINDOW] / labels[point]
                 more["reason"] = f"{self.base} never gets there: above {most:.2f}"
-            if np.isfinite(low):
-                more |= {"low": low, "interval": "bootstrap over seeds", "level": self.level}
-            if np.isfinite(high):
-                more["high"] = high
-            made.append(
-                self.learning(
-                    name,
-                    f"{EFFICIENCY}_{metric}",
-                    value,
-                    labels=labels[point],
-                    other=self.base,
-                    **more,
-                )
-            )
+            made.append(self.learning(name, f"{EFFICIENCY}_{metric}", value, **more))
         return made

@@ -1,4 +1,4 @@
-"""The next images to label, from a pool and the labels so far; as files for people and programs.
+"""The next images to label, from a pool and the labels so far; as a file to fill in.
 
 There is no validation part here: labels are too dear. Where a strategy needs numbers on images that
 were not trained on, the labelled images are cut into folds, and each fold is judged by a classifier
@@ -7,7 +7,6 @@ that was trained on the others.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +17,13 @@ import numpy as np
 from heldout.core.errors import BadFile, ExistsError, NotApplicable, UserError
 from heldout.core.files import csv_text, write_text
 from heldout.core.records import Table
-from heldout.curate.active.classifier import Trainer, outputs
+from heldout.curate.active.classifier import Trainer
 from heldout.curate.active.strategies import Strategy, confidence, margin
-from heldout.curate.active.study import choose_next
+from heldout.curate.active.study import choose_next, trained_on
 from heldout.curate.active.task import LabelingTask
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
-SCHEMA_VERSION = 1
 FOLDS = 5
 FIELDS = (
     "rank",
@@ -74,24 +72,6 @@ class Standing:
     confidence: float | None
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class NextBatch:
-    """The images to label next, best first.
-
-    ``rows``       rows of the problem, int64 (budget,)
-    ``answers``    the class that the classifier sees in each, its confidence and its margin; None
-                   without a classifier
-    ``standing``   of every domain
-    """
-
-    problem: LabelingTask
-    strategy: Strategy
-    seed: int
-    rows: np.ndarray
-    answers: Sequence[tuple[str | None, float | None, float | None]]
-    standing: Sequence[Standing]
-
-
 def next_batch(
     problem: LabelingTask,
     trainer: Trainer,
@@ -100,10 +80,15 @@ def next_batch(
     budget: int,
     seed: int = 0,
     folds: int = FOLDS,
-) -> NextBatch:
+    paths: Mapping[str, str | None] | None = None,
+) -> tuple[list[dict[str, Any]], list[Standing]]:
     """Choose ``budget`` of the images without a class; those with one (``labels >= 0``) are labelled.
 
-    Parts of the problem make no difference.
+    One mapping per image, best first, with the keys of :data:`FIELDS`: ``predicted``, ``confidence``
+    and ``margin`` are the classifier's, None without one; ``class_id`` is for people to fill in.
+    And how every domain stands. Parts of the problem make no difference.
+
+    ``paths``  of images, by id
     """
     labelled, candidates = np.flatnonzero(problem.labels >= 0), np.flatnonzero(problem.labels < 0)
     if not 1 <= budget <= len(candidates):
@@ -113,72 +98,56 @@ def next_batch(
             if len(candidates)
             else "nothing is left",
         )
-    if strategy.needs_model and len(np.unique(problem.labels[labelled])) < 2:
+    trainable = len(np.unique(problem.labels[labelled])) >= 2
+    if strategy.needs_model and not trainable:
         raise NotApplicable(
             f"strategy {strategy.name} needs labels of two classes or more",
             fix="begin with random or k-centre",
         )
-    count = len(problem.domain_names)
-    logits = features = known = held_out = None
-    if len(np.unique(problem.labels[labelled])) >= 2:
-        classes = len(problem.classes)
-        trained = trainer(
-            problem.images(labelled),
-            problem.labels[labelled],
-            classes=classes,
-            seed=derived_seed("train", seed),
-        )
-        found = outputs(trained, problem.images(candidates), classes=classes, name=trainer.name)
-        logits, features = found.logits, found.features
-        if features is not None:
-            seen = outputs(trained, problem.images(labelled), classes=classes, name=trainer.name)
-            known = seen.features
-    elif problem.features is not None:
-        features, known = problem.features[candidates], problem.features[labelled]
+    held_out = None
     if strategy.needs_validation:
         held_out = (labelled, out_of_fold(problem, trainer, labelled, folds=folds, seed=seed))
-    rows, standing = choose_next(
+    count = len(problem.domain_names)
+    rows, status, logits = choose_next(
         problem,
         strategy,
         budget,
         candidates=candidates,
         labelled=labelled,
-        logits=logits,
-        features=features,
-        known=known,
+        answer=trained_on(problem, trainer, labelled, seed=seed) if trainable else None,
         held_out=held_out,
         sizes=np.bincount(problem.domains, minlength=count),
         seed=derived_seed("active next", seed),
     )
-    taken = np.bincount(problem.domains[rows], minlength=count)
     answers: list[tuple[str | None, float | None, float | None]] = [(None, None, None)] * budget
     if logits is not None:
         given = logits[np.searchsorted(candidates, rows)]
         names = [problem.classes[place] for place in given.argmax(axis=1)]
-        sure, lead = confidence(given).tolist(), margin(given).tolist()
+        sure, lead = (score(given).round(6).tolist() for score in (confidence, margin))
         answers = list(zip(names, sure, lead, strict=True))
-    return NextBatch(
-        problem=problem,
-        strategy=strategy,
-        seed=seed,
-        rows=rows,
-        answers=answers,
-        standing=[
-            Standing(
-                testset=problem.name,
-                strategy=strategy.name,
-                domain=name,
-                images=int(standing.sizes[place]),
-                labelled=int(standing.labelled[place]),
-                candidates=int(standing.capacities[place]),
-                chosen=int(taken[place]),
-                error=_null(standing.errors[place]),
-                loss=_null(standing.losses[place]),
-                confidence=_null(standing.confidences[place]),
-            )
-            for place, name in enumerate(problem.domain_names)
-        ],
-    )
+    chosen = []
+    for rank, (row, answer) in enumerate(zip(rows.tolist(), answers, strict=True), start=1):
+        image, domain = problem.ids[row], problem.domain_names[problem.domains[row]]
+        path = (paths or {}).get(image)
+        values = (rank, image, path, domain, None, *answer, strategy.name, seed)
+        chosen.append(dict(zip(FIELDS, values, strict=True)))
+    taken = np.bincount(problem.domains[rows], minlength=count)
+    standing = [
+        Standing(
+            testset=problem.name,
+            strategy=strategy.name,
+            domain=name,
+            images=int(status.sizes[place]),
+            labelled=int(status.labelled[place]),
+            candidates=int(status.capacities[place]),
+            chosen=int(taken[place]),
+            error=_null(status.errors[place]),
+            loss=_null(status.losses[place]),
+            confidence=_null(status.confidences[place]),
+        )
+        for place, name in enumerate(problem.domain_names)
+    ]
+    return chosen, standing
 
 
 def out_of_fold(
@@ -197,70 +166,27 @@ def out_of_fold(
     order = np.lexsort((hashes, problem.domains[labelled], problem.labels[labelled]))
     fold = np.empty(len(labelled), np.int64)
     fold[order] = np.arange(len(labelled)) % folds
-    classes = len(problem.classes)
-    logits = np.empty((len(labelled), classes))
+    logits = np.empty((len(labelled), len(problem.classes)))
     for number in range(folds):
-        rows = labelled[fold != number]
-        trained = trainer(
-            problem.images(rows),
-            problem.labels[rows],
-            classes=classes,
-            seed=derived_seed("train", seed),
-        )
         mine = fold == number
-        images = problem.images(labelled[mine])
-        logits[mine] = outputs(trained, images, classes=classes, name=trainer.name).logits
+        answer = trained_on(problem, trainer, labelled[~mine], seed=seed)
+        logits[mine] = answer(labelled[mine]).logits
     return logits
 
 
-def batch_rows(batch: NextBatch, paths: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """One mapping per image, with the keys of :data:`FIELDS`; ``class_id`` is for people to fill in."""
-    problem, found = batch.problem, []
-    pairs = zip(batch.rows.tolist(), batch.answers, strict=True)
-    for rank, (row, (predicted, sure, lead)) in enumerate(pairs, start=1):
-        values = (
-            rank,
-            problem.ids[row],
-            paths.get(problem.ids[row]),
-            problem.domain_names[problem.domains[row]],
-            None,
-            predicted,
-            None if sure is None else round(sure, 6),
-            None if lead is None else round(lead, 6),
-            batch.strategy.name,
-            batch.seed,
-        )
-        found.append(dict(zip(FIELDS, values, strict=True)))
-    return found
+def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write a CSV file, one row per image.
 
-
-def write_batch(rows: Sequence[Mapping[str, Any]], path: Path) -> list[Path]:
-    """Write ``<name>.csv`` for people and ``<name>.jsonl`` for programs; both, whatever the ending.
-
-    Either, with ``class_id`` filled in, is what :func:`read_labels` reads, and is never written over.
-    Every line of the second carries ``schema_version`` and ``question``: what is asked of a person.
+    With ``class_id`` filled in it is what :func:`read_labels` reads, and is never written over.
     """
-    if path.suffix not in (".csv", ".jsonl"):
-        raise UserError(f"{path} is not a CSV file", fix="give a name that ends in .csv or .jsonl")
-    text = csv_text(FIELDS, [[row[field] for field in FIELDS] for row in rows])
-    lines = [
-        json.dumps(
-            {"schema_version": SCHEMA_VERSION, "question": "class", **row}, ensure_ascii=False
+    if path.suffix != ".csv":
+        raise UserError(f"{path} is not a CSV file", fix="give a name that ends in .csv")
+    known = sum(bool(row.get("class_id")) for _, row in rows_of_file(path)) if path.is_file() else 0
+    if known:
+        raise ExistsError(
+            f"{path} holds {known:,} labels", fix="give it as --labelled, and name another file"
         )
-        for row in rows
-    ]
-    table, records = path.with_suffix(".csv"), path.with_suffix(".jsonl")
-    for file in (table, records):
-        known = (
-            sum(bool(row.get("class_id")) for _, row in rows_of_file(file)) if file.is_file() else 0
-        )
-        if known:
-            raise ExistsError(
-                f"{file} holds {known:,} labels", fix="give it as --labelled, and name another file"
-            )
-    write_text(table, text)
-    write_text(records, "".join(f"{line}\n" for line in lines))
-    return [table, records]
+    write_text(path, csv_text(FIELDS, [list(row.values()) for row in rows]))
 
 
 def read_labels(*paths: Path) -> dict[str, str]:

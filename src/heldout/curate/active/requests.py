@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,6 @@ from heldout.core.request import (
     Out,
     Replicates,
     Request,
-    RequestError,
     Seed,
     Shard,
     Truth,
@@ -57,7 +55,7 @@ class Study(Labelling, frozen=True, kw_only=True):
     """Try strategies for labelling on labelled images, by domain.
 
     Accuracy over the number of labels, with intervals over seeds and images, and every strategy's
-    difference to the first. The domain folder:1 is the first folder of an image's path.
+    difference to the first one named. The domain folder:1 is the first folder of an image's path.
     """
 
     strategies: Annotated[
@@ -68,9 +66,6 @@ class Study(Labelling, frozen=True, kw_only=True):
             flag="strategy",
         ),
     ] = ()
-    compare_with: (
-        Annotated[str, option("Strategy to compare with; the first by default.")] | None
-    ) = None
     initial: Annotated[int, option("First labels, drawn evenly.", ge=1)] = 60
     budget: Budget = 20
     rounds: Annotated[int, option("Rounds after the first labels.", ge=0)] = 10
@@ -80,29 +75,20 @@ class Study(Labelling, frozen=True, kw_only=True):
     split_column: (
         Annotated[str, option("Column with train, validation, test; drawn by default.")] | None
     ) = None
-    shares: Annotated[
-        Mapping[str, float],
-        option("Share of images in a part; such as test=0.3; repeatable."),
-    ] = {}
     level: Level = 0.95
     replicates: Replicates = 1000
     shard: Shard | None = None
 
     def check(self) -> None:
-        """Classes are of a truth or of a column; parts are drawn by shares or of a column."""
+        """Classes are of a truth or of a column."""
         excludes(self, "truth", "class_column")
-        excludes(self, "shares", "split_column")
-        if self.shares and set(self.shares) != set(PARTS):
-            raise RequestError(
-                "{shares} of " + ", ".join(self.shares), fix=f"give {', '.join(PARTS)}"
-            )
 
 
 class Next(Labelling, frozen=True, kw_only=True):
     """Choose the next images of a pool to label, from the labels so far.
 
-    They are written as NAME.csv for people and NAME.jsonl for programs; either, with class_id filled
-    in, is given back with --labelled. The domain folder:1 is the first folder of an image's path.
+    They are written as a CSV file, which is given back with --labelled once class_id is filled in.
+    The domain folder:1 is the first folder of an image's path.
     """
 
     budget: Budget

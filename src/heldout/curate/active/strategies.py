@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,10 +28,8 @@ def proportional(
     >>> proportional([3, 1, 1], [2, 10, 10], 6).tolist()
     [2, 2, 2]
     """
-    room = _capacities(capacities, budget)
+    room = [int(most) for most in capacities]
     shares = [Fraction(float(weight)) for weight in weights]
-    if len(shares) != len(room) or any(share < 0 for share in shares):
-        raise ValueError("one weight of 0 or more a group is needed")
     counts = [0] * len(room)
     free = [group for group, most in enumerate(room) if most > 0]
     left = budget
@@ -42,19 +39,15 @@ def proportional(
         total = sum((shares[group] for group in free), Fraction(0))
         ideal = {group: left * shares[group] / total for group in free}
         full = [group for group in free if ideal[group] >= room[group]]
-        if full:
-            for group in full:
-                counts[group] = room[group]
-                left -= room[group]
-            free = [group for group in free if group not in set(full)]
-            continue
-        for group in free:
-            counts[group] = int(ideal[group])
-        left -= sum(int(ideal[group]) for group in free)
-        order = sorted(free, key=lambda g: (int(ideal[g]) - ideal[g], -shares[g], g))
-        for group in order[:left]:
-            counts[group] += 1
-        break
+        for group in full or free:
+            counts[group] = room[group] if full else int(ideal[group])
+            left -= counts[group]
+        if not full:
+            order = sorted(free, key=lambda g: (int(ideal[g]) - ideal[g], -shares[g], g))
+            for group in order[:left]:
+                counts[group] += 1
+            break
+        free = [group for group in free if group not in full]
     return np.array(counts, np.int64)
 
 
@@ -66,12 +59,10 @@ def in_order(
     >>> in_order([2, 0, 1], [5, 5, 3], 6).tolist()
     [3, 0, 3]
     """
-    room = _capacities(capacities, budget)
+    order = np.asarray(order, np.int64)
+    room = np.asarray(capacities, np.int64)[order]
     counts = np.zeros(len(room), np.int64)
-    left = budget
-    for group in order:
-        counts[group] = min(left, room[group])
-        left -= int(counts[group])
+    counts[order] = np.clip(budget - (np.cumsum(room) - room), 0, room)
     return counts
 
 
@@ -83,29 +74,11 @@ def levelling(
     >>> levelling([5, 1, 2], [9, 9, 9], 4).tolist()
     [0, 3, 1]
     """
-    room = _capacities(capacities, budget)
-    counts = np.zeros(len(room), np.int64)
-    heap = [(int(held[group]), group) for group, most in enumerate(room) if most > 0]
-    heapq.heapify(heap)
-    for _ in range(budget):
-        have, group = heapq.heappop(heap)
-        counts[group] += 1
-        if counts[group] < room[group]:
-            heapq.heappush(heap, (have + 1, group))
-    return counts
-
-
-def _capacities(capacities: Sequence[int] | np.ndarray, budget: int) -> list[int]:
-    room = [int(most) for most in capacities]
-    if any(most < 0 for most in room):
-        raise ValueError("capacities must be 0 or more")
-    if budget < 0:
-        raise UserError(f"a budget of {budget}", fix="give 0 or more")
-    if budget > sum(room):
-        raise UserError(
-            f"{budget:,} images are asked for, {sum(room):,} are left", fix="ask for fewer"
-        )
-    return room
+    # What each group would hold before every label it could get: the lowest come first.
+    room = np.asarray(capacities, np.int64)
+    group = np.repeat(np.arange(len(room)), room)
+    before = np.asarray(held)[group] + np.arange(len(group)) - (np.cumsum(room) - room)[group]
+    return np.bincount(group[np.lexsort((group, before))[:budget]], minlength=len(room))
 
 
 def log_probabilities(logits: np.ndarray) -> np.ndarray:
@@ -193,24 +166,6 @@ _SAME = 1e-12
 """Distances below this share of the squared lengths are rounding of equal vectors: they count as 0."""
 
 
-class _Quota:
-    """Which candidates may still be chosen."""
-
-    def __init__(self, groups: np.ndarray, quota: np.ndarray | None) -> None:
-        self.open = np.ones(len(groups), bool)
-        self._groups, self._left = groups, None if quota is None else np.array(quota)
-        if self._left is not None:
-            self.open = self._left[groups] > 0
-
-    def take(self, row: int) -> None:
-        self.open[row] = False
-        if self._left is not None:
-            group = self._groups[row]
-            self._left[group] -= 1
-            if self._left[group] == 0:
-                self.open &= self._groups != group
-
-
 def k_centre(
     features: np.ndarray,
     labelled: np.ndarray,
@@ -239,12 +194,10 @@ def k_centre(
     def distances(row: int) -> np.ndarray:
         return _gap(squares + squares[row], points @ points[row])
 
-    def pick(near: np.ndarray, open_: np.ndarray, step: int) -> int:
-        rows = np.flatnonzero(open_)
-        best = rows[near[rows] == near[rows].max()]
-        return int(best[np.argmin(ties[best])])
+    def pick(rows: np.ndarray, near: np.ndarray, step: int) -> int:
+        return _highest(near, rows, ties)
 
-    return _greedy(near, distances, pick, _Quota(groups, quota), budget)
+    return _greedy(near, distances, pick, groups, quota, budget)
 
 
 def badge(
@@ -278,19 +231,20 @@ def badge(
         products = (residuals @ residuals[row]) * (points @ points[row])
         return _gap(squares + squares[row], products)
 
-    def pick(near: np.ndarray, open_: np.ndarray, step: int) -> int:
-        rows = np.flatnonzero(open_)
-        if step == 0:
-            best = rows[squares[rows] == squares[rows].max()]
-            return int(best[np.argmin(ties[best])])
-        weights = near[rows]
-        if not (weights > 0).any():  # all that is left equals something chosen
-            return int(rows[np.argmin(ties[rows])])
+    def pick(rows: np.ndarray, near: np.ndarray, step: int) -> int:
+        if step == 0 or not (near[rows] > 0).any():  # the first, or equal to something chosen
+            return _highest(squares if step == 0 else near, rows, ties)
         clocks = exponential_clocks(ids, seed=derived_seed(f"badge {step}", seed))[rows]
         with np.errstate(divide="ignore"):
-            return int(rows[np.argmin(clocks / weights)])
+            return int(rows[np.argmin(clocks / near[rows])])
 
-    return _greedy(np.full(len(points), np.inf), distances, pick, _Quota(groups, quota), budget)
+    return _greedy(np.full(len(points), np.inf), distances, pick, groups, quota, budget)
+
+
+def _highest(values: np.ndarray, rows: np.ndarray, ties: np.ndarray) -> int:
+    """The row of the highest value; of equal ones the lowest of ``ties``."""
+    best = rows[values[rows] == values[rows].max()]
+    return int(best[np.argmin(ties[best])])
 
 
 def exponential_clocks(ids: Any, *, seed: int) -> np.ndarray:
@@ -313,16 +267,22 @@ def _greedy(
     near: np.ndarray,
     distances: Callable[[int], np.ndarray],
     pick: Callable[[np.ndarray, np.ndarray, int], int],
-    quota: _Quota,
+    groups: np.ndarray,
+    quota: np.ndarray | None,
     budget: int,
 ) -> np.ndarray:
-    made: list[int] = []
+    """One row after the other, ``pick(rows that may be chosen, distances to the chosen, step)``."""
+    left = np.bincount(groups) if quota is None else np.array(quota)
+    chosen: list[int] = []
+    open_ = left[groups] > 0
     for step in range(budget):
-        row = pick(near, quota.open, step)
-        made.append(row)
-        quota.take(row)
+        row = pick(np.flatnonzero(open_), near, step)
+        chosen.append(row)
+        left[groups[row]] -= 1
+        open_[row] = False
+        open_ &= left[groups] > 0
         near = np.minimum(near, distances(row))
-    return np.array(made, np.int64)
+    return np.array(chosen, np.int64)
 
 
 ALLOCATORS = (
@@ -339,7 +299,6 @@ ALLOCATORS = (
     "lowest-confidence",
 )
 NEED_VALIDATION = ("loss", "error", "exp-loss", "estimated-error", "worst", "interpolate")
-_ALPHA = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -366,20 +325,12 @@ class DomainStatus:
 
 @dataclass(frozen=True)
 class Allocator:
-    """An allocator by name, with its argument where it takes one."""
+    """An allocator: its ``name`` as it was written, its kind, its argument where it takes one."""
 
+    name: str
     kind: str
-    alpha: float = _ALPHA
+    alpha: float = 0.5
     on_validation: bool = False
-
-    @property
-    def name(self) -> str:
-        """The text that :func:`parse_allocator` reads."""
-        if self.kind == "interpolate" and self.alpha != _ALPHA:
-            return f"interpolate:{self.alpha:g}"
-        if self.kind == "lowest-confidence" and self.on_validation:
-            return "lowest-confidence:validation"
-        return self.kind
 
     @property
     def needs_validation(self) -> bool:
@@ -424,7 +375,7 @@ def parse_allocator(text: str) -> Allocator:
     """The allocator that a text names.
 
     >>> parse_allocator("interpolate:0.25")
-    Allocator(kind='interpolate', alpha=0.25, on_validation=False)
+    Allocator(name='interpolate:0.25', kind='interpolate', alpha=0.25, on_validation=False)
     """
     kind, _, rest = text.partition(":")
     if kind not in ALLOCATORS:
@@ -438,12 +389,12 @@ def parse_allocator(text: str) -> Allocator:
             raise UserError(
                 f"{text!r}: {rest!r} is not a share", fix="give 0 to 1: interpolate:0.25"
             )
-        return Allocator(kind, alpha)
+        return Allocator(text, kind, alpha)
     if kind == "lowest-confidence" and rest == "validation":
-        return Allocator(kind, on_validation=True)
+        return Allocator(text, kind, on_validation=True)
     if rest:
         raise UserError(f"allocator {kind} takes no {rest!r}", fix=f"write {kind}")
-    return Allocator(kind)
+    return Allocator(text, kind)
 
 
 def _known(values: np.ndarray, what: str) -> np.ndarray:
@@ -497,22 +448,28 @@ class SelectorInput:
     validation_labels: np.ndarray | None = None
     validation_groups: np.ndarray | None = None
 
+    def given(self, name: str, selector: str) -> np.ndarray:
+        """A field that a selector needs."""
+        value: np.ndarray | None = getattr(self, name)
+        if value is None:
+            raise NotApplicable(
+                f"selector {selector} needs {_NEEDED.get(name, 'labelled validation images')}",
+                fix="give them, or choose another such as random",
+            )
+        return value
+
+
+_NEEDED = {"logits": "a trained classifier", "features": "features of the images"}
+
 
 @dataclass(frozen=True)
 class Selector:
-    """A selector by name, with the score and the kind of threshold where it takes them."""
+    """A selector: its ``name`` as it was written, its kind, score and kind of threshold."""
 
+    name: str
     kind: str
     score: str = "least-confidence"
     by_domain: bool = False
-
-    @property
-    def name(self) -> str:
-        """The text that :func:`parse_selector` reads."""
-        if self.kind != "atc":
-            return self.kind
-        middle = "" if self.score == "least-confidence" else f":{self.score}"
-        return f"atc{middle}{f':{_BY_DOMAIN}' if self.by_domain else ''}"
 
     @property
     def needs_model(self) -> bool:
@@ -528,22 +485,15 @@ class Selector:
         self, view: SelectorInput, budget: int, quota: np.ndarray | None = None
     ) -> np.ndarray:
         """The chosen candidates, best first, int64 (budget,); ``quota`` of every domain or None."""
-        if quota is not None and int(quota.sum()) != budget:
-            raise ValueError("quotas must sum to the budget")
-        if budget > len(view.groups):
-            raise UserError(
-                f"{budget:,} images are asked for, {len(view.groups):,} are left",
-                fix="ask for fewer",
-            )
         ties = row_hash(view.ids, seed=derived_seed("ties", view.seed))
         if self.kind == "k-centre":
-            features = _there(view.features, "features of the images", self.name)
+            features = view.given("features", self.name)
             labelled = view.labelled if view.labelled is not None else features[:0]
             return k_centre(features, labelled, view.groups, budget=budget, quota=quota, ties=ties)
         if self.kind == "badge":
             return badge(
-                _there(view.logits, "a trained classifier", self.name),
-                _there(view.features, "features of the images", self.name),
+                view.given("logits", self.name),
+                view.given("features", self.name),
                 view.groups,
                 budget=budget,
                 quota=quota,
@@ -555,22 +505,18 @@ class Selector:
     def _order(self, view: SelectorInput, ties: np.ndarray) -> np.ndarray:
         if self.kind == "random":
             return np.argsort(ties, kind="stable")
-        logits = _there(view.logits, "a trained classifier", self.name)
+        logits = view.given("logits", self.name)
         if self.kind != "atc":
             return np.lexsort((ties, SCORES[self.kind](logits)))
-        scores = SCORES[self.score](logits)
-        above = scores >= self.thresholds(view)[view.groups]
-        return np.lexsort((ties, np.where(above, scores, -np.inf)))
-
-    def thresholds(self, view: SelectorInput) -> np.ndarray:
-        """The threshold of every domain, float64 (domains,): all the same unless by domain."""
-        logits = _there(view.validation_logits, "labelled validation images", self.name)
-        labels = _there(view.validation_labels, "labelled validation images", self.name)
-        groups = _there(view.validation_groups, "labelled validation images", self.name)
-        scores, correct = SCORES[self.score](logits), logits.argmax(axis=1) == labels
-        if self.by_domain:
-            return group_thresholds(scores, correct, groups, view.domains)
-        return np.full(view.domains, atc_threshold(scores, correct))
+        score = SCORES[self.score]
+        known = view.given("validation_logits", self.name)
+        correct = known.argmax(axis=1) == view.given("validation_labels", self.name)
+        groups = view.given("validation_groups", self.name)
+        if not self.by_domain:
+            groups = np.full(len(groups), -1)  # in no domain: the threshold of all counts
+        limits = group_thresholds(score(known), correct, groups, view.domains)[view.groups]
+        scores = score(logits)
+        return np.lexsort((ties, np.where(scores >= limits, scores, -np.inf)))
 
 
 def first_of(
@@ -580,19 +526,15 @@ def first_of(
     if quota is None:
         return np.asarray(order[:budget], np.int64)
     ordered = groups[order]
-    by_group = np.argsort(ordered, kind="stable")
-    sizes = np.bincount(ordered, minlength=len(quota))
-    starts = np.cumsum(sizes) - sizes
-    place = np.empty(len(order), np.int64)
-    place[by_group] = np.arange(len(order)) - np.repeat(starts, sizes)
-    return np.asarray(order[place < np.asarray(quota)[ordered]], np.int64)
+    kept = [np.flatnonzero(ordered == group)[:most] for group, most in enumerate(quota)]
+    return np.asarray(order[np.sort(np.concatenate(kept))], np.int64)
 
 
 def parse_selector(text: str) -> Selector:
     """The selector that a text names.
 
     >>> parse_selector("atc:margin:by-domain")
-    Selector(kind='atc', score='margin', by_domain=True)
+    Selector(name='atc:margin:by-domain', kind='atc', score='margin', by_domain=True)
     """
     kind, *rest = text.split(":")
     if kind not in SELECTORS:
@@ -605,15 +547,7 @@ def parse_selector(text: str) -> Selector:
         raise UserError(
             f"no selector {text!r}", fix=f"write atc:SCORE with one of {', '.join(SCORES)}"
         )
-    return Selector(kind, rest[0] if rest else "least-confidence", by_domain)
-
-
-def _there(value: np.ndarray | None, what: str, name: str) -> np.ndarray:
-    if value is None:
-        raise NotApplicable(
-            f"selector {name} needs {what}", fix="give them, or choose another such as random"
-        )
-    return value
+    return Selector(text, kind, rest[0] if rest else "least-confidence", by_domain)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,10 +33,9 @@ from heldout.curate.active.strategies import (
 )
 from heldout.curate.active.task import TEST, TRAIN, VALIDATION, LabelingTask
 from heldout.data.testset.hashing import derived_seed, row_hash
+from heldout.models.adapters.model import ModelOutput
 
-ACCURACIES = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
-LOSSES = ("loss", "ambient_loss", "mean_loss_of_domains", "worst_loss_of_domains")
-METRICS = (*ACCURACIES, *LOSSES)
+METRICS = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell", "loss")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,31 +79,25 @@ def domain_loss(cells: Cells) -> np.ndarray:
 
 def measure(cells: Cells, sizes: np.ndarray) -> Mapping[str, float]:
     """All numbers of :data:`METRICS`; ``sizes`` (domains,) are the natural mix. NaN is null."""
-    accuracy, loss = domain_accuracy(cells), domain_loss(cells)
-    total = np.array([cells.images.sum()])
+    accuracy, total = domain_accuracy(cells), cells.images.sum()
     return {
-        "accuracy": float(_share(np.array([cells.right.sum()]), total)[0]),
+        "accuracy": float(_share(cells.right.sum(), total)),
         "ambient": _weighted(accuracy, sizes),
         "mean_of_domains": _weighted(accuracy, np.ones(len(accuracy))),
         "worst_domain": _least(accuracy),
-        "worst_cell": _least(_share(cells.right, cells.images).ravel()),
-        "loss": float(_share(np.array([cells.losses.sum()]), total)[0]),
-        "ambient_loss": _weighted(loss, sizes),
-        "mean_loss_of_domains": _weighted(loss, np.ones(len(loss))),
-        "worst_loss_of_domains": -_least(-loss),
+        "worst_cell": _least(_share(cells.right, cells.images)),
+        "loss": float(_share(cells.losses.sum(), total)),
     }
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    empty = np.full(np.shape(whole), np.nan)
+    return np.asarray(np.divide(part, whole, out=empty, where=np.asarray(whole) > 0))
 
 
 def _weighted(values: np.ndarray, weights: np.ndarray) -> float:
-    there = np.isfinite(values) & (np.asarray(weights) > 0)
-    if not there.any():
-        return float("nan")
-    chosen = np.asarray(weights, np.float64)[there]
-    return float((values[there] * chosen).sum() / chosen.sum())
+    chosen = np.where(np.isfinite(values), weights, 0).astype(np.float64)
+    return float(_share((np.nan_to_num(values) * chosen).sum(), chosen.sum()))
 
 
 def _least(values: np.ndarray) -> float:
@@ -136,13 +129,28 @@ def first_labels(problem: LabelingTask, count: int, *, seed: int) -> np.ndarray:
     The same for every strategy; a smaller count gives a part of a larger.
     """
     rows = problem.rows(TRAIN)
-    if not 0 < count <= len(rows):
-        raise UserError(
-            f"{count:,} first labels of {len(rows):,} candidates",
-            fix=f"give 1 to {len(rows):,} (--initial)",
-        )
     hashes = row_hash(problem.id_column.take(rows), seed=derived_seed("active first labels", seed))
     return rows[np.argsort(hashes, kind="stable")[:count]]
+
+
+Answer = Callable[[np.ndarray], ModelOutput]
+"""What a classifier says of the images at some rows."""
+
+
+def trained_on(problem: LabelingTask, trainer: Trainer, rows: np.ndarray, *, seed: int) -> Answer:
+    """The classifier that is trained on the labels of some rows."""
+    classes = len(problem.classes)
+    trained = trainer(
+        problem.images(rows),
+        problem.labels[rows],
+        classes=classes,
+        seed=derived_seed("train", seed),
+    )
+
+    def answer(at: np.ndarray) -> ModelOutput:
+        return outputs(trained, problem.images(at), classes=classes, name=trainer.name)
+
+    return answer
 
 
 def do_round(
@@ -159,51 +167,28 @@ def do_round(
 
     The order of ``labelled`` makes no difference. ``number`` counts rounds from 0.
     """
-    rows = np.sort(labelled)
-    if (problem.labels[rows] < 0).any():
-        raise UserError(
-            f"{problem.name} lacks classes of candidates",
-            fix="simulate on images that have them all",
-        )
-    classes, domains = len(problem.classes), len(problem.domain_names)
-    trained = trainer(
-        problem.images(rows),
-        problem.labels[rows],
-        classes=classes,
-        seed=derived_seed("train", seed),
-    )
-
-    def answer(at: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        found = outputs(trained, problem.images(at), classes=classes, name=trainer.name)
-        return found.logits, found.features
-
+    rows, domains = np.sort(labelled), len(problem.domain_names)
+    answer = trained_on(problem, trainer, rows, seed=seed)
     test = problem.rows(TEST)
-    logits = answer(test)[0]
-    cells = count_cells(logits, problem.labels[test], problem.domains[test], count=domains)
-    correct = logits.argmax(axis=1) == problem.labels[test]
+    logits = answer(test).logits
     chosen = np.zeros(0, np.int64)
     if budget:
         train, validation = problem.rows(TRAIN), problem.rows(VALIDATION)
-        candidates = train[~np.isin(train, rows)]
-        candidate_logits, features = answer(candidates)
-        validation_logits = answer(validation)[0]
-        chosen, _ = choose_next(
+        chosen, _, _ = choose_next(
             problem,
             strategy,
             budget,
-            candidates=candidates,
+            candidates=train[~np.isin(train, rows)],
             labelled=rows,
-            logits=candidate_logits,
-            features=features,
-            known=None if features is None else answer(rows)[1],
-            held_out=(validation, validation_logits) if len(validation) else None,
+            answer=answer,
+            held_out=(validation, answer(validation).logits) if len(validation) else None,
             sizes=problem.domain_sizes,
             seed=derived_seed(f"active round {number}", seed),
         )
     return Round(
         labels=len(rows),
-        cells=cells,
-        correct=correct,
+        cells=count_cells(logits, problem.labels[test], problem.domains[test], count=domains),
+        correct=logits.argmax(axis=1) == problem.labels[test],
         chosen=chosen,
         quota=np.bincount(problem.domains[chosen], minlength=domains),
     )
@@ -216,19 +201,25 @@ def choose_next(
     *,
     candidates: np.ndarray,
     labelled: np.ndarray,
-    logits: np.ndarray | None,
-    features: np.ndarray | None,
-    known: np.ndarray | None,
+    answer: Answer | None,
     held_out: tuple[np.ndarray, np.ndarray] | None,
     sizes: np.ndarray,
     seed: int,
-) -> tuple[np.ndarray, DomainStatus]:
-    """The rows to label next, best first, and how the domains stand.
+) -> tuple[np.ndarray, DomainStatus, np.ndarray | None]:
+    """The rows to label next, best first; how the domains stand; logits of the candidates.
 
-    ``candidates``, ``labelled``  rows; ``known`` are the features of the labelled
+    ``candidates``, ``labelled``  rows
+    ``answer``    the classifier; None where there are no labels for one yet
     ``held_out``  labelled rows that were not trained on, and their logits
     ``sizes``     (domains,): the natural mix
     """
+    logits = features = known = None
+    if answer is not None:
+        found = answer(candidates)
+        logits, features = found.logits, found.features
+        known = None if features is None else answer(labelled).features
+    elif problem.features is not None:
+        features, known = problem.features[candidates], problem.features[labelled]
     groups, count = problem.domains[candidates], len(problem.domain_names)
     rows, held_logits = held_out or (None, None)
     view = SelectorInput(
@@ -267,13 +258,12 @@ def choose_next(
         estimated_errors=expected,
     )
     quota = strategy.allocator(standing, budget)
-    return candidates[strategy.selector(view, budget, quota)], standing
+    return candidates[strategy.selector(view, budget, quota)], standing, logits
 
 
 def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    sizes = np.bincount(groups, minlength=count)
     sums = np.bincount(groups, weights=values, minlength=count)
-    return np.where(sizes > 0, sums / np.maximum(sizes, 1), np.nan)
+    return _share(sums, np.bincount(groups, minlength=count))
 
 
 def pack_round(made: Round) -> bytes:
@@ -305,22 +295,8 @@ def unpack_round(data: bytes) -> Round:
         )
 
 
-def pack_many(parts: Sequence[bytes]) -> bytes:
-    """Several byte strings as one, in their order."""
-    sizes = np.array([len(part) for part in parts], "<i8")
-    return np.array([len(parts)], "<i8").tobytes() + sizes.tobytes() + b"".join(parts)
-
-
-def unpack_many(data: bytes) -> list[bytes]:
-    """What :func:`pack_many` wrote."""
-    count = int(np.frombuffer(data, "<i8", 1)[0])
-    sizes = np.frombuffer(data, "<i8", count, 8)
-    ends = 8 * (count + 1) + np.cumsum(sizes)
-    return [data[end - size : end] for size, end in zip(sizes.tolist(), ends.tolist(), strict=True)]
-
-
 WORK = "active-round-1"
-"""Name and version of the work: part of every unit's key, raised when results would change."""
+"""Name and version of the work: part of every round's key, raised when results would change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,13 +306,6 @@ class LabelPlan:
     initial: int
     budget: int
     rounds: int
-
-    def __post_init__(self) -> None:
-        if self.initial < 1 or self.budget < 1 or self.rounds < 0:
-            raise UserError(
-                f"{self.initial} first labels and {self.rounds} rounds of {self.budget}",
-                fix="give at least 1 label a time, and 0 rounds or more",
-            )
 
     @property
     def total(self) -> int:
@@ -379,7 +348,7 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class StudyWork:
-    """The work of a study: ``work((strategy, seed)) -> bytes``, all rounds of one strategy and seed.
+    """The work of a study: ``work((strategy, seed)) -> bytes``, the keys of all its rounds, by line.
 
     Each round is stored in ``rounds`` when it is done, and read from there by whoever comes back.
     """
@@ -393,10 +362,19 @@ class StudyWork:
         """Follow one strategy from one seed."""
         strategy, seed = payload
         labelled = first_labels(self.problem, self.plan.initial, seed=seed)
-        found: list[bytes] = []
+        keys: list[str] = []
         for number in range(self.plan.rounds + 1):
             budget = self.plan.budget if number < self.plan.rounds else 0
-            key = round_key(self.problem, self.trainer, strategy, seed, number, budget, labelled)
+            key = unit_key(
+                WORK,
+                problem=self.problem.digest,
+                trainer=dict(self.trainer.identity),
+                strategy=strategy.name,
+                seed=seed,
+                number=number,
+                budget=budget,
+                labelled=sha256_text(canonical_json(labelled.tolist())),
+            )
             if not self.rounds.has(key):
                 made = do_round(
                     self.problem,
@@ -408,31 +386,9 @@ class StudyWork:
                     number=number,
                 )
                 self.rounds.write(key, pack_round(made))
-            found.append(self.rounds.read(key))
-            labelled = np.concatenate([labelled, unpack_round(found[-1]).chosen])
-        return pack_many(found)
-
-
-def round_key(
-    problem: LabelingTask,
-    trainer: Trainer,
-    strategy: Strategy,
-    seed: int,
-    number: int,
-    budget: int,
-    labelled: np.ndarray,
-) -> str:
-    """What a round is kept under: all that it depends on."""
-    return unit_key(
-        WORK,
-        problem=problem.digest,
-        trainer=dict(trainer.identity),
-        strategy=strategy.name,
-        seed=seed,
-        number=number,
-        budget=budget,
-        labelled=sha256_text(canonical_json(labelled.tolist())),
-    )
+            keys.append(key)
+            labelled = np.concatenate([labelled, unpack_round(self.rounds.read(key)).chosen])
+        return "\n".join(keys).encode()
 
 
 def run_study(
@@ -452,7 +408,7 @@ def run_study(
     With ``shard`` only that share of strategies and seeds is followed here; until all are there,
     asking for the outcome is refused.
     """
-    check_study(problem, strategies, plan=plan, seeds=seeds)
+    check_study(problem, strategies, plan)
     stated = canonical_json({"problem": problem.digest, "trainer": dict(trainer.identity)})
     name = f"active-{sha256_text(stated)[:16]}"
     rounds = JobResults(runs / f"{name}-rounds")
@@ -460,7 +416,7 @@ def run_study(
     units = [
         Unit(
             unit_key(
-                WORK,
+                "active-run-2",
                 problem=problem.digest,
                 trainer=dict(trainer.identity),
                 strategy=strategy.name,
@@ -485,31 +441,26 @@ def run_study(
     made: dict[str, dict[int, list[Round]]] = {strategy.name: {} for strategy in strategies}
     for unit in units:
         strategy, seed = unit.payload
-        made[strategy.name][seed] = [
-            unpack_round(data) for data in unpack_many(results.read(unit.key))
-        ]
+        keys = results.read(unit.key).decode().split("\n")
+        made[strategy.name][seed] = [unpack_round(rounds.read(key)) for key in keys]
     return Outcome(problem, plan, tuple(strategies), tuple(seeds), made)
 
 
-def check_study(
-    problem: LabelingTask, strategies: Sequence[Strategy], *, plan: LabelPlan, seeds: Sequence[int]
-) -> None:
+def check_study(problem: LabelingTask, strategies: Sequence[Strategy], plan: LabelPlan) -> None:
     """Refuse what cannot be run, before anything is trained."""
     candidates, tested = len(problem.rows(TRAIN)), len(problem.rows(TEST))
     if plan.total > candidates:
         raise UserError(
             f"{plan.total:,} labels are asked for, {problem.name} has {candidates:,} candidates",
-            fix="give fewer rounds, a smaller budget or a larger share to train",
+            fix="give fewer rounds or a smaller budget",
         )
     if not tested:
-        raise UserError(f"{problem.name} has no test images", fix="give test a share, or a split")
-    if not seeds or len(set(seeds)) != len(seeds):
-        raise UserError("seeds must be given, each once", fix="such as --seeds 5")
-    names = [strategy.name for strategy in strategies]
-    if not names or len(set(names)) != len(names):
-        raise UserError("strategies must be given, each once", fix="such as random,margin+error")
+        raise UserError(
+            f"{problem.name} has no test images", fix="name images for test in the split"
+        )
     needing = next((s.name for s in strategies if s.needs_validation), None)
     if needing is not None and not len(problem.rows(VALIDATION)):
         raise UserError(
-            f"strategy {needing} needs validation images", fix="give validation a share, or a split"
+            f"strategy {needing} needs validation images",
+            fix="name images for validation in the split",
         )

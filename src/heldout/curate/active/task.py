@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,19 +13,21 @@ from typing import Any
 import numpy as np
 
 from heldout.core.engine import Progress, no_progress
-from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
+from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.active.classifier import Images
 from heldout.curate.active.requests import PARTS
 from heldout.curate.active.strategies import proportional
 from heldout.data.images import ImageSource, Preprocessing
 from heldout.data.testset.hashing import derived_seed, row_hash
+from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder, Model
 from heldout.models.embeddings import Embeddings, embed, is_embeddings, read_embeddings, rows_of
 
 TRAIN, VALIDATION, TEST = range(3)
 SHARES = (0.5, 0.2, 0.3)
+"""Of the images, in each part."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,42 +97,20 @@ def make_problem(
     domains: Sequence[str],
     features: np.ndarray | None = None,
     parts: Sequence[str] | None = None,
-    shares: Sequence[float] = SHARES,
     split_seed: int = 0,
     truth: str = "original",
 ) -> LabelingTask:
-    """A problem from columns of equal length, in any order of rows.
+    """A problem from columns of equal length, in any order of rows; ids are distinct.
 
-    ``parts`` are given as texts (``val`` is validation), or drawn by ``shares`` inside every domain
-    and class, by hashes of ids and ``split_seed``. Images whose features are not finite are refused.
+    ``parts`` are given as texts (``val`` is validation), or drawn by :data:`SHARES` inside every
+    domain and class, by hashes of ids and ``split_seed``.
     """
     order = sorted(range(len(ids)), key=lambda row: ids[row])
     names = tuple(ids[row] for row in order)
-    for given in (labels, domains, features, parts):
-        if given is not None and len(given) != len(ids):
-            raise MismatchError(
-                f"{name}: {len(ids)} images, but {len(given)} values of a column",
-                fix="give one value per image",
-            )
-    if len(set(names)) != len(names):
-        raise UserError(f"{name} has an image id twice", fix="give every image its own id")
-    known = tuple(sorted({c for c in labels if c}))
-    codes = {label: place for place, label in enumerate(known)}
-    found = np.array([codes.get(labels[row] or "", -1) for row in order], np.int64)
-    domain_names = tuple(sorted(set(domains)))
-    places = {domain: place for place, domain in enumerate(domain_names)}
-    where = np.array([places[domains[row]] for row in order], np.int64)
-    vectors = None
-    if features is not None:
-        vectors = np.ascontiguousarray(np.asarray(features, np.float32)[order])
-        bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
-        if len(bad):
-            raise NotApplicable(
-                f"{len(bad)} images have no features, such as {names[bad[0]]!r}",
-                fix="leave them out",
-            )
+    classes, found = _codes([labels[row] or "" for row in order])
+    domain_names, where = _codes([domains[row] for row in order])
     if parts is None:
-        split = draw_parts(names, found * len(domain_names) + where, shares, seed=split_seed)
+        split = draw_parts(names, found * len(domain_names) + where, seed=split_seed)
     else:
         split = _part_codes([parts[row] for row in order], name)
     if (found[split != TRAIN] < 0).any():
@@ -139,29 +120,29 @@ def make_problem(
     return LabelingTask(
         name=name,
         ids=names,
-        features=vectors,
+        features=None if features is None else np.asarray(features, np.float32)[order],
         labels=found,
         domains=where,
         parts=split,
-        classes=known,
+        classes=classes,
         domain_names=domain_names,
         truth=truth,
     )
 
 
-def draw_parts(
-    ids: Sequence[str], strata: np.ndarray, shares: Sequence[float], *, seed: int
-) -> np.ndarray:
-    """Parts drawn inside every stratum, int8 (n,): shares met to one image in each.
+def _codes(values: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The distinct values, sorted, and the place of each value among them; -1 for an empty one."""
+    names = tuple(sorted({*values} - {""}))
+    places = {name: place for place, name in enumerate(names)}
+    return names, np.array([places.get(value, -1) for value in values], np.int64)
+
+
+def draw_parts(ids: Sequence[str], strata: np.ndarray, *, seed: int) -> np.ndarray:
+    """Parts drawn inside every stratum, int8 (n,): :data:`SHARES` met to one image in each.
 
     Who goes where follows from hashes of ids. Leftovers of strata are spread by rounding shares of
     the strata's sizes one after the other, so that the parts as a whole keep their shares.
     """
-    if len(shares) != len(PARTS) or min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
-        raise UserError(
-            f"the shares {', '.join(f'{share:g}' for share in shares)}",
-            fix="give three that sum to 1, for train, validation and test",
-        )
     hashes = row_hash(ids, seed=derived_seed("active parts", seed))
     order = np.lexsort((hashes, strata))
     parts = np.zeros(len(strata), np.int8)
@@ -170,8 +151,8 @@ def draw_parts(
     seen = 0
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         seen += size
-        floor = np.floor(np.asarray(shares) * size)
-        owed = np.maximum(np.asarray(shares) * seen - held - floor, 0.0)
+        floor = np.floor(np.asarray(SHARES) * size)
+        owed = np.maximum(np.asarray(SHARES) * seen - held - floor, 0.0)
         # The stratum's own whole shares, then one more image to the parts that are owed most.
         counts = floor.astype(np.int64)
         left = size - int(counts.sum())
@@ -216,10 +197,7 @@ class FeatureEncoder:
 
     def encode_images(self, pixels: np.ndarray) -> np.ndarray:
         """Features of a batch, float32 (b, dimension)."""
-        found = self._model(pixels).features
-        if found is None:
-            raise NotApplicable(f"{self.name} gave no features", fix="name another model")
-        return found
+        return np.asarray(self._model(pixels).features)
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """A classifier reads no texts."""
@@ -289,21 +267,12 @@ def domain_values(pool: TestSet, name: str) -> list[str | None]:
     if name.startswith(_FOLDER):
         return _folders(pool, name)
     if name in pool.images.column_names:
-        values = pool.images[name].to_pylist()
-        return [None if value is None else str(value) for value in values]
-    found: dict[str, str | None] = {}
-    columns = pool.memberships["column"].to_pylist()
+        return _column(pool, name)
+    columns = memberships_by_column(pool.memberships)
     if name in columns:
-        for image, column, value in zip(
-            pool.memberships["image_id"].to_pylist(),
-            columns,
-            pool.memberships["value"].to_pylist(),
-            strict=True,
-        ):
-            if column == name:
-                found[image] = None if image in found else str(value)
-        return [found.get(image) for image in pool.images["image_id"].to_pylist()]
-    offered = [c for c in pool.images.column_names if c in pool.card.columns] + sorted(set(columns))
+        found = columns[name]
+        return [_only(found.get(image, [])) for image in pool.images["image_id"].to_pylist()]
+    offered = [c for c in pool.images.column_names if c in pool.card.columns] + sorted(columns)
     raise NotFound(
         f"{pool.name} has no column {name!r}",
         fix=f"it has {', '.join(offered) or 'none'}; folder:1 is the first folder of the path",
@@ -312,19 +281,22 @@ def domain_values(pool: TestSet, name: str) -> list[str | None]:
 
 def class_values(
     pool: TestSet, *, truth: str | None = None, column: str | None = None
-) -> list[Any]:
+) -> list[str | None]:
     """The class of every image: of a truth with one class per image, or of a column; None where none."""
-    ids = pool.images["image_id"].to_pylist()
     if column is not None:
-        return [None if value is None else str(value) for value in _column(pool, column)]
+        return _column(pool, column)
     table = pool.truth(truth)
-    found: dict[str, str | None] = {}
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for image, label in zip(
         table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True
     ):
-        # An image with rows of two classes has no single class to learn.
-        found[image] = None if image in found else label
-    return [found.get(image) for image in ids]
+        found[image].append(label)
+    return [_only(found[image]) for image in pool.images["image_id"].to_pylist()]
+
+
+def _only(values: Sequence[str]) -> str | None:
+    """The value of an image; one with several, such as rows of two classes, has none of its own."""
+    return values[0] if len(values) == 1 else None
 
 
 def pool_problem(
@@ -335,54 +307,26 @@ def pool_problem(
     truth: str | None = None,
     class_column: str | None = None,
     split: str | None = None,
-    shares: Sequence[float] = SHARES,
     split_seed: int = 0,
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[LabelingTask, Left]:
     """A problem from a pool; images without a class, a domain or features are left out, and counted.
 
-    ``split``  a column with the values train, validation and test; drawn by ``shares`` otherwise
+    ``split``   a column with the values train, validation and test; drawn by :data:`SHARES` otherwise
+    ``labels``  the labels so far, by image id, in place of a truth and of parts: then images without
+                a class are the candidates, and are not left out
     """
-    labels = class_values(pool, truth=truth, column=class_column)
-    parts = None if split is None else [str(value) for value in _column(pool, split)]
-    return _problem(
-        pool,
-        features,
-        domain,
-        labels,
-        parts,
-        needed=np.array([label is not None for label in labels]),
-        shares=shares,
-        split_seed=split_seed,
-        truth=class_column or truth or next(iter(pool.truths), "original"),
-    )
-
-
-def unlabelled_problem(
-    pool: TestSet, features: Embeddings | None, *, domain: str, labels: Mapping[str, str]
-) -> tuple[LabelingTask, Left]:
-    """A problem of all images of a pool, of which only some have a class: ``labels`` by image id."""
     ids = pool.images["image_id"].to_pylist()
-    known, parts = [labels.get(image) for image in ids], ["train"] * len(ids)
-    everything = np.ones(len(ids), bool)
-    problem, left = _problem(pool, features, domain, known, parts, needed=everything)
-    return problem, replace(left, unknown=len(labels.keys() - set(ids)))
-
-
-def _problem(
-    pool: TestSet,
-    features: Embeddings | None,
-    domain: str,
-    labels: list[str | None],
-    parts: list[str] | None,
-    *,
-    needed: np.ndarray,
-    **options: Any,
-) -> tuple[LabelingTask, Left]:
-    """A problem of the ``needed`` images (bool) that have a domain and features."""
-    ids = pool.images["image_id"].to_pylist()
+    if labels is None:
+        known = class_values(pool, truth=truth, column=class_column)
+        parts = None if split is None else _column(pool, split)
+        needed = np.array([bool(label) for label in known])
+    else:
+        known, parts = [labels.get(image) for image in ids], ["train"] * len(ids)
+        needed = np.ones(len(ids), bool)
     domains = domain_values(pool, domain)
     vectors, has = feature_rows(features, ids)
-    placed = np.array([value is not None for value in domains])
+    placed = np.array([bool(value) for value in domains])
     kept = np.flatnonzero(needed & placed & has)
     if not len(kept):
         raise NotApplicable(
@@ -392,23 +336,27 @@ def _problem(
     problem = make_problem(
         pool.name,
         ids=[ids[row] for row in kept],
-        labels=[labels[row] for row in kept],
+        labels=[known[row] for row in kept],
         domains=[domains[row] or "" for row in kept],
         features=None if vectors is None else vectors[kept],
-        parts=None if parts is None else [parts[row] for row in kept],
-        **options,
+        parts=None if parts is None else [str(parts[row]) for row in kept],
+        split_seed=split_seed,
+        truth=class_column or truth or next(iter(pool.truths), "original"),
     )
     left = Left(
-        int((~needed).sum()), int((needed & ~placed).sum()), int((needed & placed & ~has).sum())
+        int((~needed).sum()),
+        int((needed & ~placed).sum()),
+        int((needed & placed & ~has).sum()),
+        len((labels or {}).keys() - set(ids)),
     )
     return problem, left
 
 
-def _column(pool: TestSet, name: str) -> list[Any]:
+def _column(pool: TestSet, name: str) -> list[str | None]:
     if name not in pool.images.column_names:
         raise NotFound(f"{pool.name} has no column {name!r}", fix="name one that it has")
-    values: list[Any] = pool.images[name].to_pylist()
-    return values
+    values = pool.images[name].to_pylist()
+    return [None if value is None else str(value) for value in values]
 
 
 def feature_rows(

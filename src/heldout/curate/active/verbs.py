@@ -12,17 +12,12 @@ from heldout.core.engine.jobs import ShardsMissing
 from heldout.core.errors import UserError
 from heldout.core.records import counts
 from heldout.curate.active.classifier import Logistic, Trainer, load_trainer
-from heldout.curate.active.learning_curves import check_baseline, study_records
-from heldout.curate.active.next_batch import batch_rows, next_batch, read_labels, write_batch
+from heldout.curate.active.learning_curves import study_records
+from heldout.curate.active.next_batch import next_batch, read_labels, write_batch
 from heldout.curate.active.requests import PARTS, Labelling, Next, Study
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
 from heldout.curate.active.study import LabelPlan, run_study
-from heldout.curate.active.task import (
-    SHARES,
-    pool_features,
-    pool_problem,
-    unlabelled_problem,
-)
+from heldout.curate.active.task import pool_features, pool_problem
 from heldout.curate.zero_shot.label_pool import find_images
 from heldout.data.testset.testset import TestSet
 from heldout.measure.score.records import Learning, Record
@@ -38,7 +33,6 @@ def run(request: Study, context: Context) -> Result:
     """Follow every strategy from every seed: curves, and differences to one of them."""
     strategies = parse_strategies(request.strategies or STRATEGIES)
     trainer = load_trainer(request.trainer)
-    check_baseline(request.compare_with, [each.name for each in strategies])
     pool, vectors = _inputs(request, context)
     problem, left = pool_problem(
         pool,
@@ -47,7 +41,6 @@ def run(request: Study, context: Context) -> Result:
         truth=request.truth,
         class_column=request.class_column,
         split=request.split_column,
-        shares=[request.shares[part] for part in PARTS] if request.shares else SHARES,
         split_seed=request.seed,
     )
     for count, what in (
@@ -87,7 +80,6 @@ def run(request: Study, context: Context) -> Result:
         return Result(records=counts({"runs": missing.total, "runs_done": missing.done}))
     records = study_records(
         outcome,
-        baseline=request.compare_with,
         domain="folder" if request.domain.startswith("folder:") else request.domain,
         level=request.level,
         replicates=request.replicates,
@@ -115,7 +107,7 @@ def choose(request: Next, context: Context) -> Result:
     trainer, strategy = load_trainer(request.trainer), parse_strategy(request.strategy)
     known = read_labels(*request.labelled)
     pool, vectors = _inputs(request, context)
-    problem, left = unlabelled_problem(pool, vectors, domain=request.domain, labels=known)
+    problem, left = pool_problem(pool, vectors, domain=request.domain, labels=known)
     if left.unknown:
         context.note(f"{left.unknown:,} labels are of images that are not in {pool.name}")
     if left.without_domain or left.without_features:
@@ -123,14 +115,19 @@ def choose(request: Next, context: Context) -> Result:
             f"{left.without_domain:,} images without a domain and {left.without_features:,} without "
             "features cannot be chosen"
         )
-    batch = next_batch(
-        problem, trainer, strategy, budget=request.budget, seed=request.seed, folds=request.folds
-    )
     images = pool.images
-    paths = dict(zip(images["image_id"].to_pylist(), images["path"].to_pylist(), strict=True))
-    for path in write_batch(batch_rows(batch, paths), request.out):
-        context.say(f"wrote {path}")
-    return Result(records=batch.standing)
+    rows, standing = next_batch(
+        problem,
+        trainer,
+        strategy,
+        budget=request.budget,
+        seed=request.seed,
+        folds=request.folds,
+        paths=dict(zip(images["image_id"].to_pylist(), images["path"].to_pylist(), strict=True)),
+    )
+    write_batch(rows, request.out)
+    context.say(f"wrote {request.out}")
+    return Result(records=standing)
 
 
 def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings | None]:

@@ -59,8 +59,6 @@ MANIFEST = "manifest.json"
 FLAGGED = ".flagged"
 _VERSION = "cutout-1"
 _FILE, _THUMBNAIL, _FACTS = "cutout.png", "thumbnail.jpg", "facts.json"
-_RETIRED = ("decontaminate", "clear_hidden", "feather")
-"""Settings of cleaning in older manifests."""
 
 Verdict = Literal["good", "flagged", "kept", "dropped"]
 """``good`` and ``flagged`` by the check; ``kept`` and ``dropped`` by a person's review."""
@@ -139,9 +137,7 @@ class Manifest(schema.Document, frozen=True, kw_only=True):
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder of cut-outs."""
-    found = schema.read(folder / MANIFEST, Manifest, fix="make them again")
-    cleaning = {k: v for k, v in found.cleaning.items() if k not in _RETIRED}
-    return msgspec.structs.replace(found, cleaning=cleaning)
+    return schema.read(folder / MANIFEST, Manifest, fix="make them again")
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ class Cutting:
         if job.outline is not None:
             matte = job.outline.matte(photo)
         elif self.segmenter is not None:
-            matte = self.segmenter(photo.pixels, job.box)
+            matte = self.segmenter(photo.pixels)
         else:
             raise HeldoutError(f"{job.file} has no outline, and there is no segmenter")
         made = cut(photo.pixels, matte, self.cleaning)
@@ -175,7 +171,7 @@ class Cutting:
             Image.fromarray(made.pixels).save(file, "PNG", compress_level=6)
             (folder / _FILE).write_bytes(file.getvalue())
         (folder / _THUMBNAIL).write_bytes(thumbnail(made.pixels))
-        found = measure(matte, short_side=min(made.box[2:]), box=job.box)
+        found = measure(matte, short_side=min(made.box[2:]))
         facts = {
             "photo_size": list(photo.size),
             "box": list(made.box),
@@ -268,12 +264,8 @@ def read_review(path: Path) -> dict[str, str]:
 
 
 def _key(job: CutoutJob, photo: str, segmenter: Segmenter | None, cleaning: Cleaning) -> str:
-    found: Any = None
-    if job.outline is not None:
-        found = dict(job.outline.identity)
-    elif segmenter is not None:
-        box = None if job.box is None else list(asdict(job.box).values())
-        found = {**segmenter.identity, "box": box}
+    by = job.outline or segmenter
+    found = None if by is None else dict(by.identity)
     return unit_key(_VERSION, photo=photo, found=found, cleaning=asdict(cleaning))
 
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,16 +25,14 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.files import canonical_json, existing_file, read_json, sha256_file, sha256_text
 from heldout.core.schema import convert
 from heldout.curate.cutouts.photos import (
-    Box,
     CutoutJobs,
     Matte,
-    ObjectMask,
+    Outline,
     Photo,
     PhotoFinder,
     Photographs,
     class_folder,
     cutout_names,
-    licence_name,
     table_rows,
 )
 from heldout.data.images.decode import MAX_PIXELS, BadImage, Refused, with_image
@@ -48,38 +45,22 @@ _LARGEST = 1 << 28  # pixels of a mask that a file may ask for
 _AGAIN = "export the annotation again"
 
 
-@dataclass(frozen=True)
-class OwnAlpha:
-    """The photo's own alpha channel."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Nothing beside the photo."""
-        return {"outline": "alpha"}
-
-    def matte(self, photo: Photo) -> Matte:
-        """The alpha as it is."""
-        if photo.alpha is None:
-            raise UserError(
-                "the photo has no alpha channel", fix="give its mask with --masks, or cut it out"
-            )
-        return photo.alpha.astype(np.float32) / np.float32(255)
+def _own_alpha(photo: Photo) -> Matte:
+    if photo.alpha is None:
+        raise UserError(
+            "the photo has no alpha channel", fix="give its mask with --masks, or cut it out"
+        )
+    return photo.alpha.astype(np.float32) / np.float32(255)
 
 
-@dataclass(frozen=True)
-class MaskFile:
-    """A mask in a file of its own."""
+OWN_ALPHA = Outline({"outline": "alpha"}, _own_alpha)
+"""The photo's own alpha channel."""
 
-    path: Path
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The hash of the file."""
-        return {"outline": "mask", "sha256": sha256_file(self.path)}
-
-    def matte(self, photo: Photo) -> Matte:
-        """The mask in the photo's pixels."""
-        return photo.upright(read_mask(self.path))
+def mask_file(path: Path) -> Outline:
+    """The mask in a file of its own."""
+    facts = {"outline": "mask", "sha256": sha256_file(path)}
+    return Outline(facts, lambda photo: photo.upright(read_mask(path)))
 
 
 def read_mask(path: Path) -> Matte:
@@ -115,44 +96,24 @@ def _opacity(image: ImageFile) -> np.ndarray:
     return np.asarray(np.clip(values.astype(np.float32) / np.float32(whole), 0, 1))
 
 
-@dataclass(frozen=True)
-class Polygons:
+def polygons(parts: Sequence[Sequence[float]], *, width: int, height: int) -> Outline:
     """The outline of one object as polygons, each ``(x0, y0, x1, y1, …)`` in pixels."""
-
-    width: int
-    height: int
-    parts: tuple[tuple[float, ...], ...]
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """A hash of the corners."""
-        facts = canonical_json([self.width, self.height, [list(part) for part in self.parts]])
-        return {"outline": "polygons", "sha256": sha256_text(facts)}
-
-    def matte(self, photo: Photo) -> Matte:
-        """The polygons in the photo's pixels."""
-        return photo.upright(draw_polygons(self.parts, width=self.width, height=self.height))
+    facts = canonical_json([width, height, [list(part) for part in parts]])
+    return Outline(
+        {"outline": "polygons", "sha256": sha256_text(facts)},
+        lambda photo: photo.upright(draw_polygons(parts, width=width, height=height)),
+    )
 
 
-@dataclass(frozen=True)
-class RunLengths:
+def run_lengths(counts: Sequence[int] | str, *, width: int, height: int) -> Outline:
     """The mask of one object as run lengths: numbers, or COCO's compressed text."""
+    facts = canonical_json([width, height, counts if isinstance(counts, str) else list(counts)])
 
-    width: int
-    height: int
-    counts: tuple[int, ...] | str
+    def matte(photo: Photo) -> Matte:
+        plain = uncompressed(counts) if isinstance(counts, str) else counts
+        return photo.upright(draw_runs(plain, width=width, height=height))
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """A hash of the counts."""
-        counts = self.counts if isinstance(self.counts, str) else list(self.counts)
-        facts = canonical_json([self.width, self.height, counts])
-        return {"outline": "run lengths", "sha256": sha256_text(facts)}
-
-    def matte(self, photo: Photo) -> Matte:
-        """The runs in the photo's pixels."""
-        counts = uncompressed(self.counts) if isinstance(self.counts, str) else self.counts
-        return photo.upright(draw_runs(counts, width=self.width, height=self.height))
+    return Outline({"outline": "run lengths", "sha256": sha256_text(facts)}, matte)
 
 
 def draw_polygons(parts: Sequence[Sequence[float]], *, width: int, height: int) -> Matte:
@@ -265,7 +226,7 @@ class MaskIndex:
 
 def whole_photos(photographs: Photographs, *, own_alpha: bool = False) -> CutoutJobs:
     """One job per photo: found by a segmenter, or by the photo's own alpha."""
-    outline = OwnAlpha() if own_alpha else None
+    outline = OWN_ALPHA if own_alpha else None
     names = cutout_names(photographs.ids)
     jobs = [photographs.job(photo, names[photo], outline=outline) for photo in photographs.ids]
     return CutoutJobs(jobs).sorted()
@@ -282,7 +243,7 @@ def masked_photos(photographs: Photographs, masks: Path) -> CutoutJobs:
             made.skip(photo, "", f"no mask in {masks.name}")
         for file in found:
             name = names[photo] + ("" if len(found) == 1 else f"_{PurePosixPath(file).stem}")
-            made.jobs.append(photographs.job(photo, name, outline=MaskFile(masks / file)))
+            made.jobs.append(photographs.job(photo, name, outline=mask_file(masks / file)))
     return made.sorted()
 
 
@@ -312,17 +273,8 @@ class _Annotated(CutoutJobs):
         return self.sorted()
 
 
-def coco_jobs(
-    path: Path,
-    photographs: Photographs,
-    *,
-    only: Sequence[str] = (),
-    boxes: bool = False,
-) -> CutoutJobs:
-    """A job for every object of a file of COCO annotations.
-
-    ``only``   these classes; all by default
-    ``boxes``  take the boxes only; a segmenter finds the object in each
+def coco_jobs(path: Path, photographs: Photographs, *, only: Sequence[str] = ()) -> CutoutJobs:
+    """A job for every object of a file of COCO annotations; ``only`` of these classes, or of all.
 
     Photos that are not there are skipped, and crowds (``iscrowd``): they are not single objects.
     """
@@ -334,7 +286,11 @@ def coco_jobs(
     if unknown:
         known = ", ".join(sorted(names.values())[:12])
         raise BadFile(path, f"has no category {unknown[0]!r}", fix=f"it has {known}")
-    licences = {entry.id: licence_name(entry.url, entry.name) for entry in value.licenses}
+    # An address says which Creative Commons licence it is; of others the name says more.
+    licences = {
+        entry.id: entry.url if "creativecommons.org" in entry.url else entry.name
+        for entry in value.licenses
+    }
     made = _Annotated(photographs)
     for entry in value.annotations:
         label, category = f"annotation {entry.id}", entry.category_id
@@ -357,8 +313,7 @@ def coco_jobs(
                 photo,
                 f"{PurePosixPath(photo).stem}_{entry.id}",
                 class_name=names[category],
-                outline=None if boxes else _outline(entry.segmentation, image),
-                box=_coco_box(entry.bbox) if boxes else None,
+                outline=_outline(entry.segmentation, image),
                 licence=licences.get(image.license or 0, ""),
                 source=image.flickr_url or image.coco_url or "",
             )
@@ -388,14 +343,13 @@ class _CocoName(msgspec.Struct):
 
 
 class _CocoAnnotation(msgspec.Struct):
-    """An object; an outline or box that cannot be read fails it alone, not the file."""
+    """An object; an outline that cannot be read fails it alone, not the file."""
 
     id: int
     image_id: int
     category_id: int
     iscrowd: Any = None
     segmentation: Any = None
-    bbox: Any = None
 
 
 class _Coco(msgspec.Struct):
@@ -411,30 +365,20 @@ class _CocoRuns(msgspec.Struct):
 
 
 Corners = Annotated[tuple[float, ...], msgspec.Meta(min_length=6)]
-Side = Annotated[float, msgspec.Meta(gt=0)]
 
 
-def _stated(value: object, kind: Any, what: str, fix: str) -> Any:
+def _outline(stated: object, image: _CocoImage) -> Outline:
+    fix = "write polygons as [[x, y, x, y, x, y, …]]"
     try:
-        return msgspec.convert(value, kind)
+        found = msgspec.convert(stated or None, _CocoRuns | tuple[Corners, ...])
     except msgspec.ValidationError:
-        raise UserError(f"has no {what} that can be read", fix=fix) from None
-
-
-def _outline(stated: object, image: _CocoImage) -> ObjectMask:
-    fix = "write polygons as [[x, y, x, y, x, y, …]], or cut boxes out with grabcut or onnx"
-    found = _stated(stated or None, _CocoRuns | tuple[Corners, ...], "segmentation", fix)
+        raise UserError("has no segmentation that can be read", fix=fix) from None
     if isinstance(found, _CocoRuns):
         height, width = found.size
-        return RunLengths(width, height, found.counts)
+        return run_lengths(found.counts, width=width, height=height)
     if any(len(part) % 2 or not all(map(math.isfinite, part)) for part in found):
         raise UserError("a corner of its polygon is not two numbers", fix=fix)
-    return Polygons(image.width, image.height, found)
-
-
-def _coco_box(stated: object) -> Box:
-    fix = 'write "bbox": [left, top, width, height]'
-    return Box(*_stated(stated, tuple[float, float, Side, Side], "box", fix))
+    return polygons(found, width=image.width, height=image.height)
 
 
 def openimages_jobs(
@@ -478,7 +422,7 @@ def openimages_jobs(
         if file is None:
             made.fail(photo, stated, f"the mask is not in {masks.name}")
             continue
-        outline, stem = MaskFile(masks / file), PurePosixPath(file).stem
+        outline, stem = mask_file(masks / file), PurePosixPath(file).stem
         made.jobs.append(photographs.job(photo, stem, class_name=class_name, outline=outline))
     return made.all()
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.schema import Document
 from heldout.core.tables import read_table_file
-from heldout.data.images.decode import MAX_PIXELS, BadImage, rgb, with_image
+from heldout.data.images.decode import (
+    MAX_PIXELS,
+    BadImage,
+    orientation_of,
+    rgb,
+    transposed,
+    with_image,
+)
 from heldout.data.images.sources import check_id
 
 if TYPE_CHECKING:
@@ -22,11 +28,8 @@ if TYPE_CHECKING:
 
 Matte = np.ndarray
 """How sure it is that a pixel belongs to the object: (h, w) float32 in [0, 1]."""
-_ORIENTATION = 0x0112  # the EXIF tag
 _FORBIDDEN = frozenset('/\\:*?"<>|')  # not every system can have them in the name of a folder
 _FILES = (".json", ".csv", ".html", ".png")  # are beside the folders of classes
-_LICENCE = re.compile(r"creativecommons\.org/licenses/(by(?:-nc)?(?:-sa|-nd)?)/([0-9.]+)")
-_PUBLIC_DOMAIN = re.compile(r"creativecommons\.org/publicdomain/zero/([0-9.]+)")
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "file": ("file", "imageid"),
     "class": ("class",),
@@ -84,7 +87,7 @@ def read_photo(data: bytes) -> Photo | BadImage:
 
     def use(image: ImageFile) -> Photo:
         image.load()
-        orientation = _orientation(image)
+        orientation = orientation_of(image)
         alpha = None
         if "A" in image.getbands():
             alpha = turned(np.asarray(image.getchannel("A")), orientation)
@@ -98,22 +101,11 @@ def read_photo(data: bytes) -> Photo | BadImage:
 
 def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Stored pixels (h, w, …) turned upright, as EXIF defines its eight orientations."""
-    made = pixels.swapaxes(0, 1) if orientation > 4 else pixels
-    if orientation in (2, 3, 6, 7):
-        made = made[:, ::-1]
-    if orientation in (3, 4, 7, 8):
-        made = made[::-1]
-    return np.ascontiguousarray(made)
+    from PIL import Image
 
-
-def _orientation(image: ImageFile) -> int:
-    try:
-        value = image.getexif().get(_ORIENTATION, 1)
-    except Warning:
-        raise
-    except Exception:  # damage in the EXIF block does not touch the pixels
-        return 1
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+    if orientation == 1:
+        return pixels
+    return np.asarray(transposed(Image.fromarray(pixels), orientation))
 
 
 def _same_shape(a: tuple[int, ...], b: tuple[int, int]) -> bool:
@@ -122,30 +114,16 @@ def _same_shape(a: tuple[int, ...], b: tuple[int, int]) -> bool:
     return abs(left - right) <= max(a[0] + b[1], a[1] + b[0], 0.01 * right)
 
 
-class ObjectMask(Protocol):
+@dataclass(frozen=True, eq=False)
+class Outline:
     """Where an object is in its photo, as somebody has stated it.
 
-    It is sent to worker processes, so it must survive pickling.
+    ``identity``  all that the matte depends on beside the photo, as JSON values
+    ``matte``     the matte, in the upright photo's pixels; a :class:`UserError` where it cannot be
     """
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """All that the matte depends on beside the photo, as JSON values."""
-        ...
-
-    def matte(self, photo: Photo) -> Matte:
-        """The matte, in the upright photo's pixels; a :class:`UserError` where it cannot be."""
-        ...
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rectangle in pixels of the upright photo; may reach past its edges."""
-
-    left: float
-    top: float
-    width: float
-    height: float
+    identity: Mapping[str, Any]
+    matte: Callable[[Photo], Matte]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +134,13 @@ class CutoutJob:
     ``class_name``   the class, and the folder of the cut-out
     ``name``         file name of the cut-out, without its ending
     ``outline``      where the object is, or None where a segmenter is to find it
-    ``box``          for a segmenter: look only here
     ``licence``, ``attribution``, ``source``  of the photo, empty where not known
     """
 
     photo: str
     class_name: str
     name: str
-    outline: ObjectMask | None = None
-    box: Box | None = None
+    outline: Outline | None = None
     licence: str = ""
     attribution: str = ""
     source: str = ""
@@ -283,23 +259,6 @@ class Photographs:
         )
 
 
-def licence_name(*stated: object) -> str:
-    """One name for a licence from its address, its name, or both: SPDX's where it is known.
-
-    >>> licence_name("https://creativecommons.org/licenses/by-nc-sa/2.0/")
-    'CC-BY-NC-SA-2.0'
-    >>> licence_name("http://flickr.com/commons/usage/", "No known copyright restrictions")
-    'No known copyright restrictions'
-    """
-    texts = [" ".join(text.split()) for text in stated if isinstance(text, str) and text.strip()]
-    for text in texts:
-        if found := _LICENCE.search(text.lower()):
-            return f"CC-{found[1].upper()}-{found[2]}"
-        if found := _PUBLIC_DOMAIN.search(text.lower()):
-            return f"CC0-{found[1]}"
-    return texts[-1] if texts else ""
-
-
 class PhotoFinder:
     """Finds the photo that a file of annotations means: by path, file name, or name alone."""
 
@@ -343,7 +302,7 @@ def read_photo_table(path: Path, ids: Sequence[str]) -> dict[str, PhotoFacts]:
             continue  # a table may well list more photos than are cut out
         made = PhotoFacts(
             class_name=cell["class"],
-            licence=licence_name(cell["licence"]),
+            licence=cell["licence"],
             attribution=", ".join(filter(None, (cell["title"], cell["attribution"]))),
             source=cell["source"],
         )

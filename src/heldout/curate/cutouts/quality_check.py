@@ -8,7 +8,7 @@ import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.core.schema import Document
-from heldout.curate.cutouts.photos import Box, Matte
+from heldout.curate.cutouts.photos import Matte
 
 THRESHOLD = 0.5
 """A pixel belongs to the object where the matte is at least this."""
@@ -118,10 +118,10 @@ def fill_holes(inside: np.ndarray, share: float) -> np.ndarray:
 class MaskStatistics(Document, frozen=True, kw_only=True):
     """What is measured of a matte before it is cleaned.
 
-    ``mask_fraction``    share of the region (the photo, or the box) that is the object
+    ``mask_fraction``    share of the photo that is the object
     ``parts``            large parts: at least a tenth of the largest
     ``box_fill``         share of the object's own bounding box that is the object
-    ``border_fraction``  share of the region's border pixels that are the object
+    ``border_fraction``  share of the photo's border pixels that are the object
     ``edge_confidence``  mean of |2 m − 1| over a band around the edge, m being the matte; 1 for
                          an outline that is in or out
     ``short_side``       shorter side of the cut-out in pixels
@@ -153,13 +153,10 @@ class Limits:
             raise UserError("a limit of the check is not a share", fix="give numbers from 0 to 1")
 
 
-def measure(matte: Matte, *, short_side: int, box: Box | None = None) -> MaskStatistics:
-    """What is checked; ``short_side`` is that of the cut-out, ``box`` where was looked."""
-    region = matte if box is None else _region(matte, box)
-    if not region.size:
-        region = np.zeros((1, 1), np.float32)
-    inside = region >= THRESHOLD
-    small = _reduced(region)
+def measure(matte: Matte, *, short_side: int) -> MaskStatistics:
+    """What is checked; ``short_side`` is that of the cut-out."""
+    inside = matte >= THRESHOLD
+    small = _reduced(matte)
     shape = small >= THRESHOLD
     bounds = _bounds(inside)
     return MaskStatistics(
@@ -202,12 +199,6 @@ def reasons(found: MaskStatistics, limits: Limits) -> tuple[str, ...]:
     if found.short_side < limits.min_side:
         said.append(f"{found.short_side} pixels on its short side, below {limits.min_side}")
     return tuple(said)
-
-
-def _region(matte: Matte, box: Box) -> Matte:
-    left, top = max(0, int(np.floor(box.left))), max(0, int(np.floor(box.top)))
-    right, bottom = int(np.ceil(box.left + box.width)), int(np.ceil(box.top + box.height))
-    return matte[top : max(0, bottom), left : max(0, right)]
 
 
 def _reduced(matte: Matte) -> Matte:

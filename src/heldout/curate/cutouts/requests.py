@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from heldout.core.request import Out, Replace, Request, Seed, Workers, argument, needs, option
+from heldout.core.request import Out, Replace, Request, Seed, Workers, argument, option
 
 Masks = Annotated[Path, option("Folder of mask files; without it, the photos' own alpha.")]
-Annotations = Annotated[
-    Path, option("COCO's JSON, in whose boxes a segmenter looks, or OpenImages' CSV of masks.")
-]
+Annotations = Annotated[Path, option("COCO's JSON, or OpenImages' CSV of masks.")]
 OnlyClasses = Annotated[
     tuple[str, ...], option("Annotations of this class only; repeatable.", flag="only-class")
 ]
@@ -79,24 +77,13 @@ class CutOpenImages(Cutout, frozen=True, kw_only=True):
     only_classes: OnlyClasses = ()
 
 
-class CutFound(Cutout, frozen=True, kw_only=True):
-    """Cut out what a segmenter finds, in the whole photo or in COCO's boxes."""
-
-    annotations: Annotations | None = None
-    only_classes: OnlyClasses = ()
-
-    def check(self) -> None:
-        """Classes are those of annotations."""
-        needs(self, "only_classes", "annotations")
-
-
-class CutGrabCut(CutFound, frozen=True, kw_only=True):
+class CutGrabCut(Cutout, frozen=True, kw_only=True):
     """Cut out what GrabCut finds; it needs no weights."""
 
     seed: Seed = 0
 
 
-class CutOnnx(CutFound, frozen=True, kw_only=True):
+class CutOnnx(Cutout, frozen=True, kw_only=True):
     """Cut out what a network finds: a U²-Net or an ISNet."""
 
     network: Annotated[Path, option("ONNX file.")]

@@ -14,8 +14,8 @@ stretched, the smallest value to 0 and the largest to 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -24,24 +24,17 @@ import numpy as np
 from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import existing_file
-from heldout.curate.cutouts.photos import Box, Matte
-from heldout.models.adapters.onnx import Port, Session, weights_hash
+from heldout.curate.cutouts.photos import Matte
+from heldout.models.adapters.onnx import Port, Session, reason, weights_hash
 
-ROOM = 0.15
-"""How far past a box a segmenter looks, as a share of the box's sides: the background's colours."""
 PADDINGS = (0.0, 0.15)
 """Shares of the sides by which a photo is padded with its own edge, one view each; the mean of the
 views counts. An object that fills its photo is found better with some room, others without."""
 _SMALLEST = 8  # pixels of a side below which there is nothing to fit colours to
-Inner = tuple[int, int, int, int]
-"""A box in its surroundings: left, top, right, bottom."""
 
 
 class Segmenter(Protocol):
-    """Finds the object of a photo.
-
-    It may be called by several threads at once and is sent to worker processes.
-    """
+    """Finds the object of a photo; it may be called by several threads at once."""
 
     @property
     def identity(self) -> Mapping[str, Any]:
@@ -53,108 +46,67 @@ class Segmenter(Protocol):
         """What runs it, for the record."""
         ...
 
-    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
-        """The matte of uint8 pixels (h, w, 3); with ``box``, of the object in it."""
+    def __call__(self, pixels: np.ndarray) -> Matte:
+        """The matte of uint8 pixels (h, w, 3)."""
         ...
 
 
-def in_box(
-    pixels: np.ndarray, box: Box | None, find: Callable[[np.ndarray, Inner | None], Matte]
-) -> Matte:
-    """Run ``find`` on the surroundings of a box, and put what it finds inside the box in its place.
-
-    ``find`` is given the pixels of the surroundings and the box in them, or the whole photo and
-    None. Outside the box the matte is 0.
-    """
-    if box is None:
-        return find(pixels, None)
-    height, width = pixels.shape[:2]
-    left, right = _span(box.left, box.width, width, 0.0)
-    top, bottom = _span(box.top, box.height, height, 0.0)
-    made = np.zeros((height, width), np.float32)
-    if left >= right or top >= bottom:
-        return made  # the box is outside the photo
-    x0, x1 = _span(box.left, box.width, width, ROOM)
-    y0, y1 = _span(box.top, box.height, height, ROOM)
-    inner = (left - x0, top - y0, right - x0, bottom - y0)
-    found = find(np.ascontiguousarray(pixels[y0:y1, x0:x1]), inner)
-    made[top:bottom, left:right] = found[inner[1] : inner[3], inner[0] : inner[2]]
-    return made
-
-
-def _span(start: float, length: float, limit: int, room: float) -> tuple[int, int]:
-    first = np.floor(start - room * length)
-    last = np.ceil(start + (1 + room) * length)
-    return int(np.clip(first, 0, limit)), int(np.clip(last, 0, limit))
+SIZES = (192, 256, 320)
+"""Longest side, in pixels, of the photo in each run of GrabCut."""
+BORDER = 0.02
+"""Share of each side that GrabCut takes for background for sure."""
+ITERATIONS = 5
 
 
 @dataclass(frozen=True)
 class GrabCut:
-    """OpenCV's GrabCut, voting over sizes.
+    """OpenCV's GrabCut, voting over sizes; ``seed`` starts its colour models."""
 
-    ``sizes``       longest side, in pixels, of the photo in each run
-    ``border``      share of each side that is background for sure, where no box is given
-    ``iterations``  of each run
-    ``seed``        of OpenCV's random numbers, which start its colour models
-    """
-
-    sizes: tuple[int, ...] = (192, 256, 320)
-    border: float = 0.02
-    iterations: int = 5
     seed: int = 0
 
     @property
     def identity(self) -> Mapping[str, Any]:
         """The settings."""
-        return {"segmenter": "grabcut", **asdict(self), "sizes": list(self.sizes)}
+        return {
+            "segmenter": "grabcut",
+            "sizes": list(SIZES),
+            "border": BORDER,
+            "iterations": ITERATIONS,
+            "seed": self.seed,
+        }
 
     @property
     def runtime(self) -> Mapping[str, str]:
         """The version of OpenCV; another one may move an edge by a pixel."""
         return {"opencv": _cv2().__version__}
 
-    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+    def __call__(self, pixels: np.ndarray) -> Matte:
         """The share of runs that count a pixel to the object."""
-        return in_box(pixels, box, self._votes)
-
-    def _votes(self, pixels: np.ndarray, inner: Inner | None) -> Matte:
         cv2 = _cv2()
         height, width = pixels.shape[:2]
-        scales = [min(1.0, size / max(height, width)) for size in self.sizes]
+        scales = [min(1.0, size / max(height, width)) for size in SIZES]
         sides = [(max(1, round(width * s)), max(1, round(height * s))) for s in scales]
         # Votes are counted at the largest size; a whole photo would take much more memory.
-        common = sides[scales.index(max(scales))]
-        total = np.zeros(common[::-1], np.float32)
-        for place, (scale, side) in enumerate(zip(scales, sides, strict=True)):
+        total = np.zeros(sides[-1][::-1], np.float32)
+        for place, side in enumerate(sides):
             reduced = cv2.resize(pixels, side, interpolation=cv2.INTER_AREA)
             # A small photo is the same at all sizes; the seeds then still differ.
-            found = self._once(cv2, reduced, self._likely(side, inner, scale), place)
-            total += cv2.resize(found, common, interpolation=cv2.INTER_LINEAR)
-        share = np.clip(total / np.float32(len(scales)), 0, 1)
+            found = self._once(cv2, reduced, place)
+            total += cv2.resize(found, sides[-1], interpolation=cv2.INTER_LINEAR)
+        share = np.clip(total / np.float32(len(SIZES)), 0, 1)
         return np.asarray(cv2.resize(share, (width, height), interpolation=cv2.INTER_LINEAR))
 
-    def _likely(self, side: tuple[int, int], inner: Inner | None, scale: float) -> np.ndarray:
-        """What may be the object; all else is background for sure."""
-        width, height = side
-        if inner is None:
-            left, top = max(1, round(width * self.border)), max(1, round(height * self.border))
-            right, bottom = width - left, height - top
-        else:
-            left, top, right, bottom = (round(edge * scale) for edge in inner)
-            # A box that fills its surroundings leaves no background to learn from: spare a line.
-            left, top = max(left, 1), max(top, 1)
-            right, bottom = min(right, width - 1), min(bottom, height - 1)
-        made = np.zeros((height, width), bool)
-        made[top:bottom, left:right] = True
-        return made
-
-    def _once(self, cv2: Any, pixels: np.ndarray, likely: np.ndarray, place: int) -> Matte:
-        if min(pixels.shape[:2]) < _SMALLEST or not likely.any() or likely.all():
+    def _once(self, cv2: Any, pixels: np.ndarray, place: int) -> Matte:
+        height, width = pixels.shape[:2]
+        left, top = max(1, round(width * BORDER)), max(1, round(height * BORDER))
+        likely = np.zeros((height, width), bool)
+        likely[top : height - top, left : width - left] = True
+        if min(height, width) < _SMALLEST:
             return likely.astype(np.float32)
         cv2.setRNGSeed(self.seed + place)  # OpenCV keeps one generator per thread
         models = np.zeros((1, 65)), np.zeros((1, 65))
         mask = np.where(likely, cv2.GC_PR_FGD, cv2.GC_BGD).astype(np.uint8)
-        cv2.grabCut(pixels, mask, None, *models, self.iterations, cv2.GC_INIT_WITH_MASK)
+        cv2.grabCut(pixels, mask, None, *models, ITERATIONS, cv2.GC_INIT_WITH_MASK)
         return np.asarray(mask & 1, np.float32)
 
 
@@ -181,9 +133,8 @@ NETWORKS = (
 class OnnxSegmenter:
     """A network of an ONNX file; safe to call from several threads."""
 
-    def __init__(self, path: Path, paddings: tuple[float, ...] = PADDINGS) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = existing_file(path, "ONNX file")
-        self.paddings = paddings
         self._sha256 = weights_hash(path)
         self._session = Session(path, purpose="cutting out with a network")
         self._input, self.network = _network(path, self._session)
@@ -192,10 +143,6 @@ class OnnxSegmenter:
         self._output = "output" if "output" in names else names[0]
         self._try()
 
-    def __reduce__(self) -> Any:
-        """Sent to another process as its file's path, and opened again there."""
-        return OnnxSegmenter, (self.path, self.paddings)
-
     @property
     def identity(self) -> Mapping[str, Any]:
         """The hash of the weights, and what is done around them."""
@@ -203,7 +150,7 @@ class OnnxSegmenter:
             "segmenter": "onnx",
             "weights": self._sha256,
             "family": {**self.network._asdict(), "values": "stretch", "output": self._output},
-            "paddings": list(self.paddings),
+            "paddings": list(PADDINGS),
         }
 
     @property
@@ -211,15 +158,10 @@ class OnnxSegmenter:
         """The version of ONNX Runtime."""
         return {"onnxruntime": self._session.version}
 
-    def __call__(self, pixels: np.ndarray, box: Box | None = None) -> Matte:
+    def __call__(self, pixels: np.ndarray) -> Matte:
         """The mean of the views' mattes."""
-        return in_box(pixels, box, self._views)
-
-    def _views(self, pixels: np.ndarray, inner: Inner | None) -> Matte:
-        # In a box there is room around the object already.
-        paddings = self.paddings if inner is None else (0.0,)
-        total = sum(self._view(pixels, padding) for padding in paddings)
-        return np.asarray(np.clip(np.asarray(total, np.float32) / len(paddings), 0, 1))
+        total = sum(self._view(pixels, padding) for padding in PADDINGS)
+        return np.asarray(np.clip(np.asarray(total, np.float32) / len(PADDINGS), 0, 1))
 
     def _view(self, pixels: np.ndarray, padding: float) -> Matte:
         from PIL import Image
@@ -229,7 +171,12 @@ class OnnxSegmenter:
         padded = np.pad(pixels, ((dy, dy), (dx, dx), (0, 0)), mode="edge")
         size = self.network.size
         reduced = Image.fromarray(padded).resize((size, size), Image.Resampling.BILINEAR)
-        found = self._matte(self._run(np.asarray(reduced)))
+        found = self._run(np.asarray(reduced))
+        found = found.reshape(found.shape[-2:])
+        low, high = float(found.min()), float(found.max())
+        if high - low < 1e-6:
+            return np.zeros((height, width), np.float32)  # a flat answer has found nothing
+        found = np.asarray((found - low) / (high - low), np.float32)
         # Cut the padding off and go back to the photo's size in one step.
         x, y = size / padded.shape[1], size / padded.shape[0]
         inner = (dx * x, dy * y, (dx + width) * x, (dy + height) * y)
@@ -245,13 +192,6 @@ class OnnxSegmenter:
         (found,) = self._session.run({self._input.name: batch}, [self._output])
         return np.asarray(found, np.float32)
 
-    def _matte(self, found: np.ndarray) -> Matte:
-        flat = found.reshape(found.shape[-2:])
-        low, high = float(flat.min()), float(flat.max())
-        if high - low < 1e-6:
-            return np.zeros_like(flat)  # a flat answer has found nothing
-        return np.asarray((flat - low) / (high - low), np.float32)
-
     def _try(self) -> None:
         """One run on made-up pixels, so that what cannot work is said before anything starts."""
         size = self.network.size
@@ -259,9 +199,8 @@ class OnnxSegmenter:
         try:
             found = self._run(noise)
         except Exception as error:  # the runtime has classes of its own for what a layer refuses
-            reason = " ".join(str(error).split())[:200]
             raise UserError(
-                f"{self.path} cannot run on {size} × {size} pixels ({reason})",
+                f"{self.path} cannot run on {size} × {size} pixels ({reason(error)})",
                 fix="export it again",
             ) from None
         if found.size != size * size or not np.isfinite(found).all():

@@ -100,8 +100,6 @@ def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
         if request.masks is None:
             return whole_photos(photographs, own_alpha=True)
         return masked_photos(photographs, existing_folder(request.masks, "folder of masks"))
-    if request.annotations is None:
-        return whole_photos(photographs)
     if isinstance(request, CutOpenImages):
         return openimages_jobs(
             request.annotations,
@@ -110,8 +108,9 @@ def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
             class_names=request.class_names,
             only=request.only_classes,
         )
-    boxes = not isinstance(request, CutCoco)
-    return coco_jobs(request.annotations, photographs, only=request.only_classes, boxes=boxes)
+    if isinstance(request, CutCoco):
+        return coco_jobs(request.annotations, photographs, only=request.only_classes)
+    return whole_photos(photographs)
 
 
 def find_segmenter(request: AnyCutout) -> Segmenter | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +21,7 @@ _CELLS = 1 << 24
 """Cosines of a block, at most: 64 MB."""
 _SLICE_CELLS = 1 << 21
 """Cosines that a thread looks at, at most. Where all classes tie, all of them are candidates."""
-_GROUP = 256
 _PAIRS_AT_ONCE = 4096
-_FILLING = np.float32(-16.0)
-"""In columns that are not a class: below every cosine, so that they are never candidates."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +42,6 @@ class ClassVectors:
 
     def __len__(self) -> int:
         return len(self.members)
-
-    @property
-    def dimension(self) -> int:
-        """Of the vectors."""
-        return int(self.rows.shape[1])
 
     @property
     def counts(self) -> np.ndarray:
@@ -81,18 +72,11 @@ def class_vectors(vectors: np.ndarray) -> ClassVectors:
             f"the vector of class {bad[0]} (counted from 0) has no direction",
             fix="it is all zeros, or has NaN or infinity in it: make the vectors again",
         )
-    # Rows by a digest of their bytes: sorting whole rows would take several copies of them.
     known: dict[bytes, int] = {}
-    row_of = np.empty(len(rows), np.int64)
-    first: list[int] = []
-    for place, row in enumerate(rows):
-        found = known.setdefault(hashlib.blake2b(row.data, digest_size=20).digest(), len(known))
-        row_of[place] = found
-        if found == len(first):
-            first.append(place)
+    row_of = np.array([known.setdefault(row.tobytes(), len(known)) for row in rows])
+    first = np.unique(row_of, return_index=True)[1]
     members = np.argsort(row_of, kind="stable").astype(np.int64)
-    counts = np.bincount(row_of, minlength=len(first))
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(row_of))]).astype(np.int64)
     return ClassVectors(rows if len(first) == len(rows) else rows[first], offsets, members)
 
 
@@ -100,24 +84,31 @@ def class_vectors(vectors: np.ndarray) -> ClassVectors:
 class Assigned:
     """What assignment says of n images. A vector without a direction has label -1 and NaN.
 
-    ``label``    int32 (n,): the nearest class, of exact ties the lowest
-    ``cosine``   float32 (n,): its cosine
-    ``margin``   float32 (n,): by how much it leads the next class; 0 for a tie; NaN for one class
-    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the same cosine
+    ``topk``     int32 (n, k): classes, best first, of exact ties the lowest first
+    ``topk_cosine``  float32 (n, k): their cosines
+    ``margin``   float32 (n,): by how much the first leads the next; 0 for a tie; NaN for one class
+    ``ties``     int64 (pairs, 2): (image, class) of other classes with exactly the first's cosine
     ``lse``      T -> float64 (n,): ``log Σ exp(T·cosine)`` over all classes
-    ``topk``     int32 (n, k), best first; ``topk_cosine`` float32 (n, k)
     """
 
-    label: np.ndarray
-    cosine: np.ndarray
+    topk: np.ndarray
+    topk_cosine: np.ndarray
     margin: np.ndarray
     ties: np.ndarray
     lse: Mapping[float, np.ndarray]
-    topk: np.ndarray
-    topk_cosine: np.ndarray
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(self.topk)
+
+    @property
+    def label(self) -> np.ndarray:
+        """The nearest class, int32 (n,)."""
+        return self.topk[:, 0]
+
+    @property
+    def cosine(self) -> np.ndarray:
+        """Its cosine, float32 (n,)."""
+        return self.topk_cosine[:, 0]
 
     def softmax(self, temperature: float) -> np.ndarray:
         """``exp(T·cosine) / Σ exp(T·cosine)`` of the label, float64 (n,)."""
@@ -149,15 +140,13 @@ def _joined(parts: Sequence[Assigned]) -> Assigned:
     """Parts of one list of images, in order, as one."""
     shifts = np.cumsum([0, *map(len, parts)])[:-1]
     return Assigned(
-        label=np.concatenate([part.label for part in parts]),
-        cosine=np.concatenate([part.cosine for part in parts]),
+        topk=np.concatenate([part.topk for part in parts]),
+        topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
         margin=np.concatenate([part.margin for part in parts]),
         ties=np.concatenate(
             [part.ties + np.array([shift, 0]) for part, shift in zip(parts, shifts, strict=True)]
         ),
         lse={t: np.concatenate([part.lse[t] for part in parts]) for t in parts[0].lse},
-        topk=np.concatenate([part.topk for part in parts]),
-        topk_cosine=np.concatenate([part.topk_cosine for part in parts]),
     )
 
 
@@ -176,21 +165,19 @@ def assign_blocks(
     workers: int | None = None,
 ) -> Iterator[Assigned]:
     """:func:`assign` block by block, in order: at most ``BLOCK`` images each, one empty for none."""
-    if vectors.ndim != 2 or vectors.shape[1] != classes.dimension:
+    if vectors.ndim != 2 or vectors.shape[1] != classes.rows.shape[1]:
         raise UserError(
-            f"image vectors are {vectors.shape}, class vectors have {classes.dimension} numbers",
+            f"image vectors are {vectors.shape}, class vectors have {classes.rows.shape[1]} numbers",
             fix="both must come from one encoder",
         )
     check_top_k(k, len(classes))
-    chosen = tuple(dict.fromkeys(map(float, temperatures)))
-    if any(not 0 < t < 1e6 for t in chosen):
-        raise UserError(f"temperatures {chosen}", fix="use numbers above 0, such as 1 or 100")
+    chosen = tuple(map(float, temperatures))
     depth = min(max(k, 2), len(classes))
     distinct = len(classes.rows)
     rows = min(max(_CELLS // distinct, 1), BLOCK)
     step = min(max(_SLICE_CELLS // distinct, 1), rows)
     cosines = np.empty((rows, distinct), np.float32)
-    block = np.empty((rows, classes.dimension), np.float32)
+    block = np.empty((rows, classes.rows.shape[1]), np.float32)
     weights = classes.counts.astype(np.float32)
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         for start in range(0, max(len(vectors), 1), rows):
@@ -212,13 +199,11 @@ def assign_blocks(
                 labels[~kept], found[~kept], lse[~kept] = -1, np.nan, np.nan
                 lead = found[:, 0] - found[:, 1] if depth > 1 else np.full(len(found), np.nan)
                 return Assigned(
-                    label=labels[:, 0],
-                    cosine=found[:, 0],
+                    topk=labels[:, :k],
+                    topk_cosine=found[:, :k],
                     margin=lead.astype(np.float32),
                     ties=ties[kept[ties[:, 0]]],
                     lse={t: lse[:, place] for place, t in enumerate(chosen)},
-                    topk=labels[:, :k],
-                    topk_cosine=found[:, :k],
                 )
 
             # Of no image at all, one empty part.
@@ -243,30 +228,13 @@ def best_classes(
 
     ``fast``  float32 (n, distinct rows of ``space``)
 
-    The k-th best of the groups' largest values is a bound below which no class can be a candidate.
+    No class below the k-th best by more than both their errors can be a candidate.
     """
-    n, distinct = fast.shape
-    group = _GROUP
-    while group > 16 and distinct // group < 4 * depth:
-        group //= 2
-    whole = distinct // group * group
-    tail = np.full((n, group), _FILLING)
-    tail[:, : distinct - whole] = fast[:, whole:]
-    groups = fast[:, :whole].reshape(n, distinct // group, group)
-    largest = np.concatenate([groups.max(axis=2), tail.max(axis=1, keepdims=True)], axis=1)
-    if largest.shape[1] > depth:
-        least = np.partition(largest, -depth, axis=1)[:, -depth] - np.float32(2 * error)
-    else:
-        least = np.full(n, -4, np.float32)
-    row, place = np.nonzero(largest >= least[:, None])
-    last = place == largest.shape[1] - 1
-    near = np.empty((len(row), group), np.float32)
-    near[~last] = groups[row[~last], place[~last]]
-    near[last] = tail[row[last]]
-    which, inside = np.nonzero(near >= least[row][:, None])
-    rows, columns = row[which], place[which] * group + inside
+    place = max(fast.shape[1] - depth, 0)
+    least = np.partition(fast, place, axis=1)[:, place] - np.float32(2 * error)
+    rows, columns = np.nonzero(fast >= least[:, None])
     exact = exact_cosines(block, rows, space.rows, columns)
-    return choose(rows, columns, exact, n=n, k=depth, space=space)
+    return choose(rows, columns, exact, n=len(fast), k=depth, space=space)
 
 
 def _log_sums(
@@ -360,15 +328,10 @@ class Similarity:
 
     def values(self, found: Assigned) -> np.ndarray:
         """Its value for each image, (n,); NaN where there is none."""
-        if self.kind == "cosine":
-            return found.cosine
-        if self.kind == "margin":
-            return found.margin
         if self.temperature is None:
-            raise ValueError(f"{self.kind} needs a temperature")
-        if self.kind == "softmax":
-            return found.softmax(self.temperature)
-        return found.lse[self.temperature]
+            return found.cosine if self.kind == "cosine" else found.margin
+        softmax = self.kind == "softmax"
+        return found.softmax(self.temperature) if softmax else found.lse[self.temperature]
 
 
 def parse_similarities(text: str, *, scale: float | None = None) -> tuple[Similarity, ...]:

@@ -6,6 +6,7 @@ import io
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,24 @@ class ClassPrompts:
     """What each class of a label space is called, and the sentences around the name.
 
     ``names``      where the texts come from: ``lemmas``, ``first`` or a file
-    ``templates``  their id: ``none``, ``single``, ``ensemble`` or a file's name
+    ``templates``  their name: ``none``, ``single``, ``ensemble``, ``openai`` or a file
     """
 
     space: LabelSpace
-    texts: tuple[str, ...]
-    patterns: tuple[str, ...]
-    names: str
-    templates: str
+    names: str = "lemmas"
+    templates: str = "none"
 
-    @property
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The text of each class."""
+        return class_texts(self.space, self.names)
+
+    @cached_property
+    def patterns(self) -> tuple[str, ...]:
+        """The sentences, with ``{}`` where the text goes."""
+        return prompt_templates(self.templates)
+
+    @cached_property
     def shared(self) -> tuple[tuple[str, ...], ...]:
         """Groups of classes with one text, ids in order; such classes are tied for every image."""
         groups: dict[str, list[str]] = {}
@@ -62,32 +71,25 @@ class ClassPrompts:
 
     def facts(self) -> dict[str, Any]:
         """What is written down of them beside what they were used for."""
-        shared = self.shared
         return {
-            "label_space": self.space.name,
-            "classes": len(self.space),
-            "class_list_sha256": class_list_hash(self.space),
+            **class_facts(self.space, self.shared),
             "names": self.names,
             "templates": self.templates,
             "template_count": len(self.patterns),
             "texts_sha256": self.key,
-            "shared_texts": len(shared),
-            "classes_with_shared_texts": sum(map(len, shared)),
         }
 
 
-def class_list_hash(space: LabelSpace) -> str:
-    """SHA-256 of the class ids, one a line: that of the published list file itself."""
-    return sha256_text("".join(f"{class_id}\n" for class_id in space.ids))
-
-
-def class_prompts(
-    space: LabelSpace, *, names: str = "lemmas", templates: str = "none"
-) -> ClassPrompts:
-    """Texts of classes: ``names`` and ``templates`` as in :mod:`heldout.models.adapters.prompts`."""
-    return ClassPrompts(
-        space, class_texts(space, names), prompt_templates(templates), names, templates
-    )
+def class_facts(space: LabelSpace, shared: Sequence[Sequence[object]]) -> dict[str, Any]:
+    """What is written down of classes; ``shared`` are the groups that nothing can tell apart."""
+    return {
+        "label_space": space.name,
+        "classes": len(space),
+        # of the ids, one a line: that of the published list file itself
+        "class_list_sha256": sha256_text("".join(f"{class_id}\n" for class_id in space.ids)),
+        "shared_texts": len(shared),
+        "classes_with_shared_texts": sum(map(len, shared)),
+    }
 
 
 def class_embeddings(
@@ -118,8 +120,14 @@ def class_embeddings(
         for some in [texts[start : start + per_unit]]
     ]
     name = f"class-vectors-{prompts.key[:12]}-{key[:12]}"
+
+    def make(texts: Sequence[str]) -> bytes:
+        handle = io.BytesIO()
+        np.save(handle, text_vectors(encoder, texts, prompts.patterns), allow_pickle=False)
+        return handle.getvalue()
+
     results = map_units(
-        TextWork(encoder, prompts.patterns),
+        make,
         units,
         name=name,
         what=f"vectors of the classes of {prompts.space.name}",
@@ -136,20 +144,6 @@ def class_embeddings(
     write_embeddings(folder, Embeddings(prompts.space.ids, vectors, facts), replace=True)
     shutil.rmtree(workspace.runs / name, ignore_errors=True)
     return read_embeddings(folder)
-
-
-@dataclass(frozen=True, eq=False)
-class TextWork:
-    """The work of a job of class vectors: ``work(texts) -> bytes``."""
-
-    encoder: Encoder
-    patterns: Sequence[str]
-
-    def __call__(self, texts: Sequence[str]) -> bytes:
-        """Vectors of some texts, each the mean over its templates."""
-        handle = io.BytesIO()
-        np.save(handle, text_vectors(self.encoder, texts, self.patterns), allow_pickle=False)
-        return handle.getvalue()
 
 
 def text_vectors(encoder: Encoder, texts: Sequence[str], patterns: Sequence[str]) -> np.ndarray:

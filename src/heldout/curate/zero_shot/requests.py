@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from heldout.core.request import (
     Classes,
@@ -64,10 +64,6 @@ class Annotate(Request, frozen=True, kw_only=True):
         option("Columns to write: cosine, softmax@T, margin, lse@T; T may be scale."),
     ] = "cosine,softmax@1,margin"
     top: Top = 1
-    dtype: Annotated[
-        Literal["float32", "float16"],
-        option("How vectors of images are kept; float16 for half the space.", rare=True),
-    ] = "float32"
     images: Images | None = None
     name: Name | None = None
     out: Out | None = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from typing import Any
+
+import numpy as np
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Shard, Tick
@@ -12,15 +14,13 @@ from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable, Us
 from heldout.core.records import counts
 from heldout.core.workspace import slug
 from heldout.curate.zero_shot.assign import check_top_k, class_vectors, parse_similarities
-from heldout.curate.zero_shot.class_texts import class_embeddings, class_list_hash, class_prompts
+from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings, class_facts
 from heldout.curate.zero_shot.label_pool import (
-    AssignOptions,
-    ClassSide,
+    Annotation,
+    AnnotationCounts,
     PoolImages,
     annotated_pool,
     find_images,
-    pool_agreement,
-    shared_lines,
     write_parquet,
 )
 from heldout.curate.zero_shot.requests import OWN, Annotate
@@ -36,10 +36,8 @@ def annotate(request: Annotate, context: Context) -> Result:
     """Encode images and classes, give every image the nearest class, write a pool or a file."""
     found = find_images(context, request.pool)
     encoder = _encoder(request, found, context)
-    options = AssignOptions(
-        parse_similarities(request.similarities, scale=None if encoder is None else encoder.scale),
-        request.top,
-        request.workers,
+    similarities = parse_similarities(
+        request.similarities, scale=None if encoder is None else encoder.scale
     )
     share = None if request.shard is None else Shard.parse(request.shard)
     space = _label_space(found, request.classes, context)
@@ -47,7 +45,7 @@ def annotate(request: Annotate, context: Context) -> Result:
     if found.embeddings is None and found.pool is not None:
         # Images that cannot be had are refused before thousands of texts are encoded for them.
         image_files(found.pool, request.images or found.source)
-    side = _classes(request, encoder, space, context)
+    classes, facts = _classes(request, encoder, space, context)
     try:
         vectors = _vectors(request, found, encoder, share, context)
     except ShardsMissing as missing:
@@ -55,38 +53,40 @@ def annotate(request: Annotate, context: Context) -> Result:
             raise
         context.say(f"shard {request.shard} is done: {missing.message}; {missing.fix}")
         return Result(records=counts({"images": missing.total, "images_embedded": missing.done}))
+    annotation = Annotation(
+        embeddings=vectors,
+        space=space,
+        classes=classes,
+        class_facts=facts,
+        similarities=similarities,
+        k=request.top,
+        workers=request.workers,
+    )
     target = request.out or context.workspace.pools / (request.name or f"{found.name}-zero-shot")
     made: TestSet | None = None
     with context.progress("assign") as progress:
         began = time.monotonic()
-
-        def tell(done: int) -> None:
-            progress(Tick(done, 0, 0, len(found), time.monotonic() - began))
-
+        size = len(vectors if found.pool is None else found.pool)
+        tally = AnnotationCounts(
+            lambda done: progress(Tick(done, 0, 0, size, time.monotonic() - began))
+        )
         if target.suffix == ".parquet":
-            tally = write_parquet(
-                vectors, side, options, target, replace=request.replace, progress=tell
-            )
+            write_parquet(annotation, tally, target, replace=request.replace)
         else:
             name = request.name or slug(target.resolve().name)
-            made, tally = annotated_pool(found, vectors, side, options, name=name, progress=tell)
+            made = annotated_pool(found.pool, annotation, tally, name=name)
+    if made is not None:
+        made = save(made, target, replace=request.replace)
     numbers = {
         "images": tally.images,
         "images_without_vector": tally.without_vector,
         "images_tied": tally.tied,
         "classes": len(space),
-        "classes_assigned": tally.classes_used,
-        "shared_texts": side.facts.get("shared_texts", 0),
-        "classes_with_shared_texts": side.facts.get("classes_with_shared_texts", 0),
+        "classes_assigned": len(tally.used),
+        "shared_texts": facts["shared_texts"],
+        "classes_with_shared_texts": facts["classes_with_shared_texts"],
     }
-    if made is not None:
-        made = save(made, target, replace=request.replace)
-        if found.pool is not None and found.pool.truths:
-            agreed = pool_agreement(made, space, truth=next(iter(found.pool.truths)))
-            numbers |= {f"labels_{key}": value for key, value in asdict(agreed).items()}
-    context.say(
-        f"{tally.images:,} images, {tally.classes_used:,} of {len(space):,} classes, {target}"
-    )
+    context.say(f"{tally.images:,} images, {len(tally.used):,} of {len(space):,} classes, {target}")
     return Result(
         records=counts(numbers),
         value=made,
@@ -119,26 +119,19 @@ def _label_space(found: PoolImages, classes: str, context: Context) -> LabelSpac
 
 def _classes(
     request: Annotate, encoder: Encoder | None, space: LabelSpace, context: Context
-) -> ClassSide:
-    """Vectors of the classes: given, or of their texts."""
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Vectors of the classes, given or of their texts, and what they come from."""
     if request.class_vectors is not None:
         given = read_embeddings(request.class_vectors)
         vectors = given.vectors[rows_of(given, space.ids, what="classes")]
-        groups = class_vectors(vectors).shared
-        facts = {
-            "label_space": space.name,
-            "classes": len(space),
-            "class_list_sha256": class_list_hash(space),
-            "vectors": dict(given.facts),
-            "shared_texts": len(groups),
-            "classes_with_shared_texts": sum(map(len, groups)),
-        }
-        return ClassSide(space, vectors, facts)
+        facts = class_facts(space, class_vectors(vectors).shared)
+        return vectors, facts | {"vectors": dict(given.facts)}
     if encoder is None:
         raise UserError("which encoder for classes", fix="name it with --encoder")
-    prompts = class_prompts(space, names=request.class_texts, templates=request.templates)
+    prompts = ClassPrompts(space, request.class_texts, request.templates)
     if prompts.shared:
-        examples = "; ".join(shared_lines(prompts.shared, space, most=3))
+        largest = sorted(prompts.shared, key=lambda group: (-len(group), group[0]))[:3]
+        examples = "; ".join(f"{space.get(ids[0]).name}: {', '.join(ids)}" for ids in largest)
         context.note(
             f"{len(prompts.shared):,} texts are shared by "
             f"{sum(map(len, prompts.shared)):,} classes, which are always tied ({examples})"
@@ -151,7 +144,7 @@ def _classes(
             workers=request.workers,
             progress=progress,
         )
-    return ClassSide(space, made.vectors, {k: v for k, v in made.facts.items() if k != "rows"})
+    return made.vectors, {k: v for k, v in made.facts.items() if k != "rows"}
 
 
 def _vectors(
@@ -172,7 +165,6 @@ def _vectors(
             encoder,
             workspace=context.workspace,
             images=request.images or found.source,
-            dtype=request.dtype,
             workers=request.workers,
             shard=shard,
             progress=progress,

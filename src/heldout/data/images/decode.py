@@ -365,7 +365,7 @@ def decode(data: bytes, *, exif: bool = False, max_pixels: int = MAX_PIXELS) -> 
 def rgb(image: ImageFile, *, exif: bool, max_pixels: int = MAX_PIXELS) -> Image:
     """An opened image, decoded whole, as RGB; for use inside :func:`with_image`."""
     image.load()
-    turn = _orientation(image) if exif else 1
+    turn = orientation_of(image) if exif else 1
     if turn > 1 and 8 * image.width * image.height > budget(max_pixels):
         raise Refused("too large", f"{image.width} x {image.height} pixels, to be turned")
     decoded: Image = image
@@ -375,7 +375,7 @@ def rgb(image: ImageFile, *, exif: bool, max_pixels: int = MAX_PIXELS) -> Image:
         # Makes no difference to the colours, and Pillow would warn about some kinds of it.
         image.info.pop("transparency", None)
         decoded = image.convert("RGB")
-    return _turned(decoded, turn) if turn > 1 else decoded
+    return transposed(decoded, turn) if turn > 1 else decoded
 
 
 def _eight_bits(image: ImageFile) -> Image:
@@ -393,7 +393,8 @@ def _eight_bits(image: ImageFile) -> Image:
     return Image.fromarray(~upper if inverted else upper)
 
 
-def _orientation(image: ImageFile) -> int:
+def orientation_of(image: ImageFile) -> int:
+    """How stored pixels must be turned, as EXIF counts it: 1 to 8, 1 for not at all."""
     try:
         value = image.getexif().get(_ORIENTATION, 1)
     except Warning:
@@ -403,7 +404,8 @@ def _orientation(image: ImageFile) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
-def _turned(image: Image, orientation: int) -> Image:
+def transposed(image: Image, orientation: int) -> Image:
+    """Stored pixels turned upright, as EXIF defines its orientations 2 to 8."""
     from PIL.Image import Transpose
 
     return image.transpose(

@@ -1,8 +1,7 @@
-"""A model's outputs aligned with the labels of a test set, and outputs repaired as findings say."""
+"""A model's outputs aligned with the labels of a test set."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
-from heldout.measure.doctor.findings import Evidence, Finding, Repair
+from heldout.measure.doctor.findings import Evidence, Finding
 from heldout.measure.doctor.significance import hits_of, ranks_that_tell
 from heldout.models.predictions import Predictions
 from heldout.models.predictions.import_arrays import NAMED, image_order
@@ -27,7 +26,7 @@ class AlignedOutputs:
                  may lie outside ``space``
     ``space``    the label space in which the outputs are said to be
     ``relabel``  int64 (positions,): the test set's class that each id means, -1 for none
-    ``stated``   image ids in the order that the file's rows were said to have
+    ``order``    the order that the file's rows were said to have, as for importing
     """
 
     testset: TestSet
@@ -36,7 +35,7 @@ class AlignedOutputs:
     topk: np.ndarray
     space: LabelSpace
     relabel: np.ndarray
-    stated: Sequence[str] | None = None
+    order: str = "testset"
 
     @property
     def classes(self) -> int:
@@ -74,11 +73,9 @@ class AlignedOutputs:
         right = (guesses[:, column] == self.labels) & self.labelled
         return float(right.sum()) / max(self.n, 1)
 
-    def finding(
-        self, code: str, message: str, evidence: Evidence, fix: str, repair: Repair | None = None
-    ) -> Finding:
+    def finding(self, code: str, message: str, evidence: Evidence, fix: str) -> Finding:
         """A finding on this model and test set."""
-        return Finding(code, message, evidence, fix, self.testset.name, self.model, repair)
+        return Finding(code, message, evidence, fix, self.testset.name, self.model)
 
     def turned(self) -> AlignedOutputs:
         """The same with its columns turned round."""
@@ -126,6 +123,12 @@ def shared_reading(space: LabelSpace, target: LabelSpace) -> np.ndarray:
     return np.array([place.get(class_id, -1) for class_id in space.ids], dtype=np.int64)
 
 
+def rows_in_order(testset: TestSet, order: str) -> np.ndarray:
+    """int64: the set's row of each image in a named order or that of a file; -1 for other images."""
+    place = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}
+    return np.array([place.get(image, -1) for image in image_order(testset, order)], np.int64)
+
+
 def align(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> AlignedOutputs:
     """The case of stored predictions; their images must be those of the set.
 
@@ -140,7 +143,7 @@ def align(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> 
         topk=predictions.topk[rows].astype(np.int64),
         space=predictions.label_space,
         relabel=shared_reading(predictions.label_space, testset.label_space),
-        stated=image_order(testset, order) if order in NAMED and order != "testset" else None,
+        order=order if order in NAMED else "testset",
     )
 
 
@@ -166,17 +169,16 @@ def align_array(
             f"outputs of {model} have shape {values.shape} and type {values.dtype}",
             fix="give class ids: whole numbers, one row per image",
         )
-    ids = image_order(testset, order)
-    if len(values) != len(ids):
+    stated = rows_in_order(testset, order)
+    if len(values) != len(stated):
         raise MismatchError(
             f"outputs of {model} have {len(values)} rows, the order {order!r} of {testset.name} "
-            f"has {len(ids)} images",
+            f"has {len(stated)} images",
             fix="these are outputs on another set",
         )
     space = label_space or testset.label_space
-    place = {image: row for row, image in enumerate(ids)}
-    rows = [place.get(image, -1) for image in testset.image_ids.to_pylist()]
-    laid = np.where(np.array(rows)[:, None] >= 0, values[rows], -1).astype(np.int64)
+    laid = np.full((len(testset), values.shape[1]), -1, np.int64)
+    laid[stated[stated >= 0]] = values[stated >= 0]
     return AlignedOutputs(
         testset=testset,
         model=model,
@@ -184,67 +186,5 @@ def align_array(
         topk=laid,
         space=space,
         relabel=shared_reading(space, testset.label_space),
-        stated=None if order == "testset" else ids,
+        order=order,
     )
-
-
-def repaired(
-    predictions: Predictions, testset: TestSet, findings: Iterable[Finding]
-) -> Predictions:
-    """Predictions as they should have been: every repair that the findings carry, applied.
-
-    The result is in the test set's label space, and its identity says what was repaired. Findings
-    of other models are left out. Logits are kept only where every class of the test set has one.
-    """
-    made, applied = predictions, []
-    for finding in findings:
-        repair = finding.repair
-        if repair is None or finding.model not in ("", predictions.model):
-            continue
-        applied.append(finding.code)
-        if repair.order is not None:
-            made = _in_order(made, testset, repair.order)
-        if repair.reverse:
-            made = replace(made, topk=np.ascontiguousarray(made.topk[:, ::-1]))
-        if repair.relabel is not None:
-            made = _relabelled(made, testset.label_space, repair.relabel)
-    if made.label_space.fingerprint != testset.label_space.fingerprint:
-        relabel = shared_reading(made.label_space, testset.label_space)
-        made = _relabelled(made, testset.label_space, relabel)
-    if applied:
-        made = replace(made, identity={**made.identity, "repaired": applied})
-    return made
-
-
-def _in_order(made: Predictions, testset: TestSet, order: tuple[str, ...]) -> Predictions:
-    import pyarrow as pa
-
-    ids = testset.image_ids
-    stated = made.run.get("order", "testset")
-    if stated in ("name", "class"):
-        ids = pa.array(image_order(testset, str(stated)), pa.string())
-    if len(order) != len(made):
-        raise MismatchError(
-            f"{len(made)} rows of {made.model} for {len(order)} images", fix="diagnose it again"
-        )
-    rows = made.rows_for(ids, testset=testset.name)
-    return replace(
-        made,
-        image_ids=pa.array(order, pa.string()),
-        topk=made.topk[rows],
-        logits=None if made.logits is None else made.logits[rows],
-        failures={
-            new: made.failures[int(r)] for new, r in enumerate(rows) if int(r) in made.failures
-        },
-        run={**made.run, "order": "repaired"},
-    )
-
-
-def _relabelled(made: Predictions, space: LabelSpace, relabel: np.ndarray) -> Predictions:
-    topk = read(made.topk, relabel).astype(np.int32)
-    logits = None
-    if made.logits is not None and set(range(len(space))) <= set(relabel.tolist()):
-        logits = np.empty((len(made), len(space)), dtype=made.logits.dtype)
-        use = relabel[: made.logits.shape[1]] >= 0
-        logits[:, relabel[: made.logits.shape[1]][use]] = made.logits[:, use]
-    return replace(made, topk=topk, logits=logits, label_space=space)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ from heldout.data.labels import PUBLISHED_SUBSETS
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.data.testset.hashing import row_hash
 from heldout.measure.doctor.alignment import AlignedOutputs, read
-from heldout.measure.doctor.findings import Evidence, Finding, Repair, percent
+from heldout.measure.doctor.findings import Evidence, Finding, percent
 from heldout.measure.doctor.significance import (
     ALPHA,
     by_chance,
@@ -47,95 +47,82 @@ class IdHypothesis:
     side: Side = "predictions"
 
 
-def known_hypotheses(
-    space: LabelSpace, target: LabelSpace, labels: np.ndarray, *, positions: int
-) -> list[IdHypothesis]:
-    """All hypotheses that could apply, without repeats and without the plain one.
-
-    ``space``      in which the outputs are said to be; ``target`` the test set's
-    ``labels``     of the test set's images, indices of ``target``
-    ``positions``  how many ids the outputs have: the largest id plus one, or more
-    """
+def known_hypotheses(case: AlignedOutputs) -> list[IdHypothesis]:
+    """All hypotheses that could apply, without repeats and without the plain one."""
+    plain, positions = case.relabel, len(case.relabel)
+    space, target = case.space, case.testset.label_space
     place = {class_id: index for index, class_id in enumerate(target.ids)}
 
-    def padded(meant: Sequence[int]) -> np.ndarray:
-        relabel = np.full(positions, -1, dtype=np.int64)
-        relabel[: len(meant)] = meant[:positions]
-        return relabel
-
     def within(ids: Sequence[str]) -> np.ndarray:
-        return padded([place.get(class_id, -1) for class_id in ids[:positions]])
+        """What ids mean that are positions in a list of classes."""
+        meant = [place.get(class_id, -1) for class_id in ids[:positions]]
+        return np.array(meant + [-1] * (positions - len(meant)), np.int64)
 
-    plain = within(space.ids)
-    seen = {plain.tobytes()}
-    found: list[IdHypothesis] = []
-    for hypothesis in (
+    low, high = np.concatenate([[-1], plain[:-1]]), np.concatenate([plain[1:], [-1]])
+    stated = [
         IdHypothesis(
             "off-by-one",
             "class ids are one too high: they count from 1, or a background class stands first",
-            np.concatenate([[-1], plain[:-1]]),
+            low,
             "subtract 1 from every id",
         ),
         IdHypothesis(
             "off-by-one",
             "class ids are one too low for the test set, whose labels may count from 1",
-            np.concatenate([plain[1:], [-1]]),
+            high,
             "subtract 1 from the class indices of the test set, or add 1 to every id",
             "testset",
         ),
-        *(_orders(target, padded) if space.fingerprint == target.fingerprint else ()),
-        *_spaces(space, target, labels, positions, within),
-    ):
-        if hypothesis.relabel.tobytes() not in seen and (hypothesis.relabel >= 0).any():
-            seen.add(hypothesis.relabel.tobytes())
-            found.append(hypothesis)
+        *(_orders(target, within) if space.fingerprint == target.fingerprint else ()),
+        *_spaces(case, within),
+    ]
+    seen, found = {plain.tobytes()}, []
+    for each in stated:
+        if each.relabel.tobytes() not in seen and (each.relabel >= 0).any():
+            seen.add(each.relabel.tobytes())
+            found.append(each)
     return found
 
 
 def _orders(
-    target: LabelSpace, padded: Callable[[Sequence[int]], np.ndarray]
+    target: LabelSpace, within: Callable[[Sequence[str]], np.ndarray]
 ) -> Iterator[IdHypothesis]:
     """Other orders of the same classes, in the outputs and, inverted, in the test set."""
     k = len(target)
-    names = [item.names or (item.id,) for item in target]
-    orders: list[tuple[str, str, Iterable[str]]] = [
-        ("text", "numbers sorted as text: 0, 1, 10, 100, …", map(str, range(k))),
-        ("text", "numbers from 1 sorted as text: 1, 10, 100, 1000, …", map(str, range(1, k + 1))),
-        ("name", "sorted by name", (n[0] for n in names)),
-        ("name", "sorted by name without case", (folded(n[0]) for n in names)),
-        ("name", "sorted by all names", (", ".join(n) for n in names)),
-        ("name", "sorted by all names without case", (folded(", ".join(n)) for n in names)),
+    names = [item.names[0] if item.names else item.id for item in target]
+    from_1 = list(map(str, range(1, k + 1)))
+    orders: list[tuple[str, str, Sequence[str]]] = [
+        ("text", "numbers sorted as text: 0, 1, 10, 100, …", list(map(str, range(k)))),
+        ("text", "numbers from 1 sorted as text: 1, 10, 100, 1000, …", from_1),
+        ("name", "sorted by name", names),
+        ("name", "sorted by name without case", list(map(folded, names))),
         ("id", "sorted by class id", target.ids),
-        ("id", "sorted by WordNet id", (item.node for item in target)),
+        ("id", "sorted by WordNet id", [item.node for item in target]),
     ]
-    fixes = {
-        "text": "import its folders by index: --label-kind index",
-        "name": "import its folders by name: --label-kind name",
-        "id": "import its folders by WordNet id: --label-kind wnid",
-    }
+    fixes = {"text": "index: --label-kind index", "name": "name: --label-kind name"}
     for kind, what, keys in orders:
-        listed = list(keys)
-        order = sorted(range(k), key=listed.__getitem__)  # equal keys keep their order
+        order = sorted(range(k), key=keys.__getitem__)  # equal keys keep their order
         code = f"{kind}-sorted-classes"
-        yield IdHypothesis(code, f"class ids of the outputs count classes as {what}", padded(order))
+        yield IdHypothesis(
+            code,
+            f"class ids of the outputs count classes as {what}",
+            within([target.ids[index] for index in order]),
+        )
         yield IdHypothesis(
             code,
             f"labels of the test set count classes as {what}",
-            padded(np.argsort(order, kind="stable").tolist()),
-            fixes[kind],
+            within([target.ids[index] for index in np.argsort(order, kind="stable")]),
+            f"import its folders by {fixes.get(kind, 'WordNet id: --label-kind wnid')}",
             "testset",
         )
 
 
 def _spaces(
-    space: LabelSpace,
-    target: LabelSpace,
-    labels: np.ndarray,
-    positions: int,
-    within: Callable[[Sequence[str]], np.ndarray],
+    case: AlignedOutputs, within: Callable[[Sequence[str]], np.ndarray]
 ) -> Iterator[IdHypothesis]:
     """Ids that count within another list of classes: a subset's own, or a whole one's."""
-    code = "wrong-label-space"
+    code, positions = "wrong-label-space", len(case.relabel)
+    space, target = case.space, case.testset.label_space
     if space.fingerprint != target.fingerprint:
         yield IdHypothesis(
             code,
@@ -144,49 +131,34 @@ def _spaces(
             within(target.ids),
             f"import them in the label space {target.name} with --classes",
         )
-    present = np.unique(labels[labels >= 0])
+    present = np.unique(case.labels[case.labelled])
     if 1 < len(present) < len(target):
         yield IdHypothesis(
             code,
             f"class ids are positions among the {len(present)} classes that the test set has",
             within([target.ids[index] for index in present]),
         )
-        names = {
-            index: folded((target.classes[index].names or (target.ids[index],))[0])
-            for index in present
-        }
-        yield IdHypothesis(
-            code,
-            f"class ids are places among the {len(present)} class folders that the test set has, "
-            "sorted by name",
-            within([target.ids[index] for index in sorted(present, key=names.__getitem__)]),
-            "map every place to the id of its class before comparing",
-        )
     for name in ("imagenet-1k", "imagenet-21k", *PUBLISHED_SUBSETS):
         if name == "imagenet-21k" and positions <= 1000:
             continue  # no id there can differ from the smaller list, and it is slow to read
         other = LabelSpace.load(name)
-        if other.fingerprint not in (space.fingerprint, target.fingerprint):
-            yield IdHypothesis(
-                code,
-                f"class ids are positions among the {len(other):,} classes of {name}",
-                within(other.ids),
-                f"import them with --classes {name}, and score with "
-                "--label-map subset:restricted or subset:full",
-            )
-    place = {class_id: index for index, class_id in enumerate(target.ids)}
-    for name in PUBLISHED_SUBSETS:
-        other = LabelSpace.load(name)
-        if len(present) and present[-1] < len(other) < len(target) and len(target) <= positions:
-            relabel = np.full(positions, -1, dtype=np.int64)
-            for index, class_id in enumerate(other.ids):
-                if class_id in place:
-                    relabel[place[class_id]] = index
+        if other.fingerprint in (space.fingerprint, target.fingerprint):
+            continue
+        yield IdHypothesis(
+            code,
+            f"class ids are positions among the {len(other):,} classes of {name}",
+            within(other.ids),
+            f"import them with --classes {name}, and score with "
+            "--label-map subset:restricted or subset:full",
+        )
+        if len(present) and present[-1] < len(other) < len(target) <= positions:
+            index = {class_id: n for n, class_id in enumerate(other.ids)}
+            meant = [index.get(class_id, -1) for class_id in target.ids]
             yield IdHypothesis(
                 code,
                 f"labels of the test set are positions among the {len(other)} classes of "
                 f"{name}, not among the {len(target):,} of {target.name}",
-                relabel,
+                np.array(meant + [-1] * (positions - len(target)), np.int64),
                 f"import the test set with --classes {name}",
                 "testset",
             )
@@ -297,7 +269,6 @@ def check_reversed(case: AlignedOutputs) -> Step:
         f"{percent(last)}: columns are stored worst first",
         {"n": case.n, "top1_as_given": first, "top1_repaired": last},
         "import the file again without --no-repair, which turns such columns round",
-        Repair(reverse=True),
     )
     return [finding], case.turned()
 
@@ -325,29 +296,40 @@ def check_range(case: AlignedOutputs) -> Step:
 
 def check_known(case: AlignedOutputs) -> Step:
     """Ids that are counted in a known wrong way."""
-    readings = known_hypotheses(
-        case.space, case.testset.label_space, case.labels, positions=len(case.relabel)
-    )
+    hypotheses = known_hypotheses(case)
     both_ends = case.ranks == case.topk.shape[1]
     outer = case.topk[:, [0, -1]]
     given = int(first_hits(case.guesses, case.labels, both_ends=both_ends).sum())
-    best: tuple[int, IdHypothesis, float] | None = None
-    for reading in readings:
-        first = first_hits(read(outer, reading.relabel), case.labels, both_ends=both_ends)
+    most, best, p = -1, None, 1.0
+    for hypothesis in hypotheses:
+        first = first_hits(read(outer, hypothesis.relabel), case.labels, both_ends=both_ends)
         if int(first.sum()) <= given:
             continue  # it cannot beat the reading as given
-        guesses = read(case.topk, reading.relabel)
+        guesses = read(case.topk, hypothesis.relabel)
         total = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
-        if best is not None and total <= best[0]:
+        if total <= most:
             continue
-        p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
-        level = ALPHA / len(readings)
-        if p < level and believable(case, guesses, alpha=level):
-            best = (total, reading, p)
+        raw = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
+        level = ALPHA / len(hypotheses)
+        if raw < level and believable(case, guesses, alpha=level):
+            most, best, p = total, hypothesis, raw
     if best is None:
         return [], case
-    _, reading, p = best
-    return [miscounted(case, reading, p)], case.reread(reading.relabel)
+    before, after = case.accuracy(), case.accuracy(best.relabel)
+    finding = case.finding(
+        best.code,
+        f"{best.what}; top-1 is {percent(before)} as given and {percent(after)} read so",
+        {
+            "n": case.n,
+            "top1_as_given": before,
+            "top1_repaired": after,
+            "ids_changed": int((best.relabel != case.relabel).sum()),
+            "side": best.side,
+            "p": p,
+        },
+        best.fix,
+    )
+    return [finding], case.reread(best.relabel)
 
 
 def believable(case: AlignedOutputs, guesses: np.ndarray, *, alpha: float) -> bool:
@@ -364,26 +346,6 @@ def believable(case: AlignedOutputs, guesses: np.ndarray, *, alpha: float) -> bo
     return case.ranks > 1 or first >= floor * case.n
 
 
-def miscounted(case: AlignedOutputs, reading: IdHypothesis, p: float) -> Finding:
-    """The finding that class ids are counted as ``reading`` says."""
-    before, after = case.accuracy(), case.accuracy(reading.relabel)
-    changed = int((reading.relabel != case.relabel).sum())
-    return case.finding(
-        reading.code,
-        f"{reading.what}; top-1 is {percent(before)} as given and {percent(after)} read so",
-        {
-            "n": case.n,
-            "top1_as_given": before,
-            "top1_repaired": after,
-            "ids_changed": changed,
-            "side": reading.side,
-            "p": p,
-        },
-        reading.fix,
-        Repair(relabel=reading.relabel),
-    )
-
-
 def check_permuted(case: AlignedOutputs) -> Step:
     """Ids in an order that is not known, or classes that are in each other's place.
 
@@ -394,15 +356,9 @@ def check_permuted(case: AlignedOutputs) -> Step:
     """
     half = (row_hash(case.testset.image_ids, seed=0) & np.uint64(1)).astype(bool)
     parts = (case.labelled & ~half, case.labelled & half)
-    fitted, guesses, hits = case, case.guesses, -1
-    # Columns may be stored worst first, so both directions are tried. Where all ranks are looked at,
-    # hits do not depend on the direction, and the better fit wins.
-    for tried in (case, case.turned())[: 1 if case.topk.shape[1] == 1 else 2]:
-        first, second = (read(case.topk, _fitted(tried, part)) for part in parts)
-        crossed = np.where(half[:, None], first, second)
-        total = int(hits_of(crossed[:, : case.ranks], case.labels).sum())
-        if total > hits:
-            fitted, guesses, hits = tried, crossed, total
+    first, second = (read(case.topk, _fitted(case, part)) for part in parts)
+    guesses = np.where(half[:, None], first, second)
+    hits = int(hits_of(guesses[:, : case.ranks], case.labels).sum())
     other_half = float(hits_of(guesses[:, :1], case.labels).sum()) / max(case.n, 1)
     p = p_better_twice(guesses, case.guesses, case.labels, ranks=case.ranks)
     # Random pairing within each half, as each half has its own order.
@@ -413,7 +369,7 @@ def check_permuted(case: AlignedOutputs) -> Step:
     enough = case.ranks > 1 or other_half >= sure(case.classes)
     if not (p < ALPHA and by_chance(hits, expected) < ALPHA and enough):
         return [], case
-    relabel = _fitted(fitted, case.labelled)
+    relabel = _fitted(case, case.labelled)
     present = np.unique(case.labels[case.labelled])
     changed = relabel != case.relabel
     moved = np.intersect1d(np.union1d(relabel[changed], case.relabel[changed]), present)
@@ -443,6 +399,5 @@ def check_permuted(case: AlignedOutputs) -> Step:
         f"order, {percent(other_half)} on images that the order was not fitted to",
         evidence,
         hint,
-        Repair(relabel=relabel),
     )
     return [finding], case.reread(relabel)

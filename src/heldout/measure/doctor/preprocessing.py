@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -28,91 +30,57 @@ from heldout.models.predictions.pixels import ImageFiles, good_pixels, image_fil
 from heldout.stats.multiple import holm
 from heldout.stats.paired import paired_difference
 
-Triple = tuple[float, float, float]
 
-VALUES: dict[str, tuple[float, Triple, Triple]] = {
-    "mean and std of ImageNet": (255.0, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "mean 0.5, std 0.5": (255.0, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "(x - 127) / 128": (1.0, (127.0, 127.0, 127.0), (128.0, 128.0, 128.0)),
-    "values from 0 to 1": (255.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    "values from 0 to 255": (1.0, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
-    "mean and std of CLIP": (
-        255.0,
-        (0.48145466, 0.4578275, 0.40821073),
-        (0.26862954, 0.26130258, 0.27577711),
-    ),
+def _alike(scale: float, mean: float, std: float) -> Preprocessing:
+    return Preprocessing(scale=scale, mean=(mean,) * 3, std=(std,) * 3)
+
+
+VALUES = {
+    "mean and std of ImageNet": Preprocessing(),
+    "mean 0.5, std 0.5": _alike(255.0, 0.5, 0.5),
+    "values from 0 to 1": _alike(255.0, 0.0, 1.0),
+    "values from 0 to 255": _alike(1.0, 0.0, 1.0),
 }
 """Scale, mean and standard deviation in use, the commonest first; all in the order RGB."""
-
-CAFFE: tuple[float, Triple, Triple] = (1.0, (103.939, 116.779, 123.68), (1.0, 1.0, 1.0))
-"""Means of networks converted from Caffe, in the order BGR."""
-
 CROPS = (0.875, 0.95, 1.0)
 """Side of the crop as a share of the resized shorter side."""
-RESIZE_STEP = 1.1
-"""Factor by which the size before the crop is varied."""
 _EQUAL = 2e-3
 """Values that differ by less than this, on a range of about 2, are one preprocessing."""
 
 
-@dataclass(frozen=True)
-class Alternative:
-    """A preprocessing with one thing changed, and what that is in words."""
+def alternatives(given: Preprocessing) -> dict[str, Preprocessing]:
+    """Likely preprocessings that differ from ``given`` in one thing, each once, by what that is.
 
-    name: str
-    preprocessing: Preprocessing
-
-
-def alternatives(given: Preprocessing) -> list[Alternative]:
-    """Likely preprocessings that differ from ``given`` in one thing, each once.
-
-    Scale with mean and std; order of colours; interpolation; crop; size before the crop; squashing
-    in place of cropping; EXIF orientation. The input size stays, as a model's graph may fix it.
+    Scale with mean and std; order of colours; interpolation; crop; squashing in place of cropping;
+    EXIF orientation. The input size stays, as a model's graph may fix it.
     """
-    found: dict[str, Alternative] = {}
-    for name, preprocessing in (*_values(given), *_geometries(given)):
-        if not _same(preprocessing, given):
-            found.setdefault(preprocessing.key, Alternative(name, preprocessing))
-    return list(found.values())
+    found: dict[str, Preprocessing] = {}
+    for name, preprocessing in _changed(given):
+        if not _same(preprocessing, given) and preprocessing not in found.values():
+            found[name] = preprocessing
+    return found
 
 
-def _values(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
-    for name, (scale, mean, std) in VALUES.items():
+def _changed(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
+    for name, values in VALUES.items():
+        mean, std = values.mean, values.std
         if given.colours == "BGR":
             mean, std = mean[::-1], std[::-1]
-        yield name, replace(given, scale=scale, mean=mean, std=std)
+        yield name, replace(given, scale=values.scale, mean=mean, std=std)
     other: Literal["RGB", "BGR"] = "RGB" if given.colours == "BGR" else "BGR"
     turned = replace(given, colours=other, mean=given.mean[::-1], std=given.std[::-1])
     yield f"colours {other}", turned
-    scale, mean, std = CAFFE
-    yield (
-        "BGR less the means of Caffe",
-        replace(given, scale=scale, mean=mean, std=std, colours="BGR"),
-    )
-
-
-def _geometries(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
     here = given.geometry
-    for filter_ in ("bilinear", "bicubic"):
-        if here.interpolation != filter_ and here.resize != "none":
-            yield f"{filter_} resize", _with(given, interpolation=filter_)
-    side = min(here.crop_height, here.crop_width)
+    for filter_ in ("bilinear", "bicubic") if here.resize != "none" else ():
+        yield f"{filter_} resize", _with(given, interpolation=filter_)
     for share in CROPS:
-        size = round(side / share)
+        size = round(min(here.crop_height, here.crop_width) / share)
         yield (
             f"shorter side to {size}, crop of {share:g}",
             _with(given, resize="shorter", resize_height=size, resize_width=size),
         )
     squashed = {"resize_height": here.crop_height, "resize_width": here.crop_width}
     yield "squashed to the input size", _with(given, resize="exact", **squashed)
-    if here.resize == "shorter":
-        for factor in (RESIZE_STEP, 1 / RESIZE_STEP):
-            size = round(here.resize_height * factor)
-            if size >= side:  # a smaller one would pad with black
-                yield (
-                    f"shorter side to {size}",
-                    _with(given, resize_height=size, resize_width=size),
-                )
     applied = "not applied" if here.exif else "applied"
     yield f"EXIF orientation {applied}", _with(given, exif=not here.exif)
 
@@ -124,18 +92,9 @@ def _with(given: Preprocessing, **changes: object) -> Preprocessing:
 
 def _same(one: Preprocessing, other: Preprocessing) -> bool:
     """Whether two preprocessings give a model the same numbers, but for less than it can notice."""
-    if _shape(one.geometry) != _shape(other.geometry) or one.colours != other.colours:
+    if one.geometry != other.geometry or one.colours != other.colours:
         return False
     return all(abs(a - b) < _EQUAL for a, b in zip(_line(one), _line(other), strict=True))
-
-
-def _shape(geometry: Geometry) -> Geometry:
-    """The geometry with what plays no part in it set to one value."""
-    if geometry.resize == "shorter":
-        return replace(geometry, resize_width=geometry.resize_height)
-    if geometry.resize == "none":
-        return replace(geometry, resize_width=1, resize_height=1, interpolation="bilinear")
-    return geometry
 
 
 def _line(preprocessing: Preprocessing) -> list[float]:
@@ -151,10 +110,9 @@ BATCH = 16
 
 
 class Rerun:
-    """Hits of a model's top-1 predictions behind any preprocessing, on any images; each is run once.
+    """Hits of a model's top-1 predictions behind any preprocessing, each of which is run once.
 
-    ``order``  int64 (n,): rows of labelled images in an order that follows from their ids and the
-               seed, so that samples of two sizes share their images
+    ``rows``      rows of the test set, of images with a class that the model knows
     ``progress``  gets images times preprocessings, of those that were asked for so far
     """
 
@@ -164,20 +122,12 @@ class Rerun:
         testset: TestSet,
         files: ImageFiles,
         *,
-        truth: str | None = None,
-        workers: int | None = None,
-        seed: int = 0,
-        progress: Progress = no_progress,
+        sample: int,
+        truth: str | None,
+        workers: int | None,
+        seed: int,
+        progress: Progress,
     ) -> None:
-        if getattr(model, "with_preprocessing", None) is None:
-            raise NotApplicable(
-                f"the preprocessing of {model.name} cannot be replaced",
-                fix="give it a method with_preprocessing(preprocessing) that returns the model",
-            )
-        self.testset = testset.name
-        self.model = model
-        self.files = files
-        self.workers = worker_count(workers)
         self.labels = single_labels(testset, truth)
         self.reading = shared_reading(model.label_space, testset.label_space)
         shared = np.flatnonzero((self.labels >= 0) & np.isin(self.labels, self.reading))
@@ -189,62 +139,63 @@ class Rerun:
             )
         ids = testset.image_ids.to_pylist()
         hashes = row_hash([ids[row] for row in shared], seed=seed)
-        self.order = shared[np.lexsort((shared, hashes))]
-        self._hits: dict[tuple[str, bytes], np.ndarray] = {}  # by preprocessing and rows
+        self.rows = shared[np.lexsort((shared, hashes))][:sample]
+        self.model, self.testset, self.files = model, testset.name, files
+        self.workers = worker_count(workers)
+        self._hits: dict[str, np.ndarray] = {}  # by preprocessing
         self._progress, self._began = progress, time.monotonic()
-        self._asked = self._done = 0
 
-    def takes(self, preprocessing: Preprocessing) -> bool:
-        """Whether the model can be given it; a graph that takes bytes has no mean to change."""
-        try:
-            self._variant(preprocessing)
-        except MismatchError:
-            return False
-        return True
+    def variants(self, wanted: Mapping[str, Preprocessing]) -> dict[str, Model]:
+        """The model behind each alternative, by its name, where it can be given it.
 
-    def hits(self, preprocessings: Sequence[Preprocessing], rows: np.ndarray) -> np.ndarray:
-        """bool (preprocessings, images of ``rows`` that all of them can read): whether the top-1
-        prediction is right."""
-        at = rows.tobytes()
-        missing = {p.key: p for p in preprocessings if (p.key, at) not in self._hits}
-        variants = [self._variant(preprocessing) for preprocessing in missing.values()]
-        batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
-        self._asked += len(rows) * len(variants)
-        parts = [np.zeros((len(variants), 0), np.int8)]
+        A graph that takes bytes has no mean to change.
+        """
+        change = getattr(self.model, "with_preprocessing", None)
+        if change is None:
+            raise NotApplicable(
+                f"the preprocessing of {self.model.name} cannot be replaced",
+                fix="give it a method with_preprocessing(preprocessing) that returns the model",
+            )
+        made = {}
+        for name, preprocessing in wanted.items():
+            with suppress(MismatchError):
+                made[name] = change(preprocessing)
+        return made
+
+    def hits(self, models: Sequence[Model]) -> np.ndarray:
+        """bool (models, images that all of them can read): whether the top-1 prediction is right."""
+        keys = [model.preprocessing.key for model in models]
+        missing = {k: m for k, m in zip(keys, models, strict=True) if k not in self._hits}
+        batches = [self.rows[at : at + BATCH] for at in range(0, len(self.rows), BATCH)]
+        asked = len(self.rows) * (len(self._hits) + len(missing))
+        done = len(self.rows) * len(self._hits)
+        parts = [np.zeros((len(missing), 0), np.int8)]
         with ThreadPoolExecutor(self.workers) as pool:
-            for made in pool.map(lambda batch: self._batch(variants, batch), batches):
+            run = partial(self._batch, list(missing.values()))
+            for made in pool.map(run, batches if missing else ()):
                 parts.append(made)
-                self._done += made.size
-                seconds = time.monotonic() - self._began
-                self._progress(Tick(self._done, 0, 0, self._asked, seconds))
-        for key, found in zip(missing, np.concatenate(parts, axis=1), strict=True):
-            self._hits[key, at] = found
-        table = np.stack([self._hits[p.key, at] for p in preprocessings])
+                done += made.size
+                self._progress(Tick(done, 0, 0, asked, time.monotonic() - self._began))
+        self._hits |= dict(zip(missing, np.concatenate(parts, axis=1), strict=True))
+        table = np.stack([self._hits[key] for key in keys])
         good = (table >= 0).all(axis=0)
         if not good.any():
             raise NotApplicable(
-                f"none of {len(rows)} images could be read", fix="say where they are with --images"
+                f"none of {len(self.rows)} images could be read",
+                fix="say where they are with --images",
             )
         return table[:, good] > 0
 
-    def _variant(self, preprocessing: Preprocessing) -> Model:
-        if preprocessing.key == self.model.preprocessing.key:
-            return self.model
-        made: Model = self.model.with_preprocessing(preprocessing)  # type: ignore[attr-defined]
-        return made
-
-    def _batch(self, variants: Sequence[Model], rows: np.ndarray) -> np.ndarray:
-        """int8 (variants, rows): 1 for a hit, 0 for none, -1 for an image that cannot be read."""
-        found = np.full((len(variants), len(rows)), -1, np.int8)
-        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in variants}
-        if not geometries:
-            return found
+    def _batch(self, models: Sequence[Model], rows: np.ndarray) -> np.ndarray:
+        """int8 (models, rows): 1 for a hit, 0 for none, -1 for an image that cannot be read."""
+        found = np.full((len(models), len(rows)), -1, np.int8)
+        geometries = {m.preprocessing.geometry.key: m.preprocessing.geometry for m in models}
         loaded = [
             good_pixels(load_pixels(self.files, row, list(geometries.values())))
             for row in rows.tolist()
         ]
         good = [place for place, pixels in enumerate(loaded) if pixels is not None]
-        for hits, model in zip(found, variants if good else (), strict=False):
+        for hits, model in zip(found, models if good else (), strict=False):
             key = model.preprocessing.geometry.key
             pixels = np.stack([one[key] for one in loaded if one is not None])
             guesses = self.reading[model(pixels).logits.argmax(axis=1)]
@@ -255,13 +206,9 @@ class Rerun:
 SAMPLE = 128
 """Images that every alternative is run on."""
 LEVEL = 0.01
-"""The chance that a right preprocessing is called wrong, at most; twice that with confirmation."""
+"""The chance that a right preprocessing is called wrong, at most."""
 WORTH = 0.02
 """Least gain in top-1 that is called better: a larger crop alone can be worth a little."""
-PROMISING = 0.1
-"""Uncorrected p below which the best alternative is tried again on images of its own."""
-CONFIRMING = 4
-"""How many times the sample that may take."""
 ROUNDS = 3
 """How many things may be wrong at once: from the best alternative on, the search begins again."""
 
@@ -311,39 +258,33 @@ class Tried:
     ``trials``   every alternative to the stated preprocessing, best first
     ``better``   names of the changes that fit better, one for each thing that was wrong
     ``overall``  all of them together beside the stated preprocessing; None where nothing is wrong
-    ``as_good``  alternatives that hit exactly the same images as the first of them
     """
 
-    testset: str
-    model: str
     given: Preprocessing
     n: int
     top1: float
     trials: tuple[Trial, ...]
     better: tuple[str, ...] = ()
     overall: Trial | None = None
-    as_good: tuple[str, ...] = ()
 
     @property
     def findings(self) -> list[Finding]:
         """The finding, if the stated preprocessing is wrong; else none."""
-        if self.overall is None:
-            return []
         right = self.overall
+        if right is None:
+            return []
         stated, found = self.given.to_dict(), right.preprocessing.to_dict()
         changed = json.dumps({key: found[key] for key in found if found[key] != stated[key]})
-        before = right.top1 - right.difference
-        alike = f" ({' or '.join(self.as_good)} does as well)" if self.as_good else ""
         return [
             Finding(
                 code="wrong-preprocessing",
-                testset=self.testset,
-                model=self.model,
-                message=f"top-1 on {right.n:,} images is {percent(before)} with the stated "
-                f"preprocessing and {percent(right.top1)} with {' and '.join(self.better)}{alike}",
+                testset=right.testset,
+                model=right.model,
+                message=f"top-1 on {right.n:,} images is {right.stated} with the stated "
+                f"preprocessing and {percent(right.top1)} with {right.name}",
                 evidence={
                     "n": right.n,
-                    "top1_as_given": before,
+                    "top1_as_given": right.top1 - right.difference,
                     "top1_repaired": right.top1,
                     "difference": right.difference,
                     "low": right.low,
@@ -373,44 +314,45 @@ def check_preprocessing(
 
     ``model``   any model whose preprocessing can be replaced: a method
                 ``with_preprocessing(preprocessing) -> Model``, as all adapters have
-    ``sample``  labelled images, chosen by ``seed``; where the best alternative is promising and
-                not proven, up to four times as many others are used to confirm it
+    ``sample``  labelled images, chosen by ``seed``
     ``truth``   single-label truth to judge by; the set's first by default
     """
     if sample < 1:
         raise UserError(f"a sample of {sample} images", fix="give a number ≥ 1")
-    files = image_files(testset, images)
-    rerun = Rerun(model, testset, files, truth=truth, workers=workers, seed=seed, progress=progress)
-    rows = rerun.order[:sample]
-    given = model.preprocessing
-    trials, top1, n = run_trials(rerun, given, rows)
-    best = next((trial for trial in trials if trial.is_better), None)
-    if best is None:
-        rows = rerun.order[sample : (1 + CONFIRMING) * sample]
-        best = _confirmed(rerun, given, trials, rows)
-    tried = Tried(testset.name, model.name, given, n, top1, trials)
-    if best is None:
-        return tried
-    names, p, alike = [best.name], best.p, _as_good(rerun, best, trials, rows)
-    current = best.preprocessing
-    for _ in range(ROUNDS - 1):
-        more, _, _ = run_trials(rerun, current, rows)
-        step = next((trial for trial in more if trial.is_better), None)
+    rerun = Rerun(
+        model,
+        testset,
+        image_files(testset, images),
+        sample=sample,
+        truth=truth,
+        workers=workers,
+        seed=seed,
+        progress=progress,
+    )
+    current, names, steps = model, [], []
+    trials: tuple[Trial, ...] = ()
+    for _ in range(ROUNDS):
+        variants, made = run_trials(rerun, current)
+        trials = trials or made
+        step = next((trial for trial in made if trial.is_better), None)
         if step is None:
             break
         names.append(step.name)
-        current = step.preprocessing
-    mine, theirs = rerun.hits([current, given], rows)
-    overall = _trial(rerun, " and ".join(names), current, mine, theirs, p)
-    return Tried(testset.name, model.name, given, n, top1, trials, tuple(names), overall, alike)
+        steps.append(step)
+        current = variants[step.name]
+    mine, given = rerun.hits([current, model])
+    overall = None
+    if steps:
+        overall = _trial(rerun, " and ".join(names), current, mine, given, steps[0].p)
+    return Tried(
+        model.preprocessing, len(given), float(given.mean()), trials, tuple(names), overall
+    )
 
 
-def run_trials(
-    rerun: Rerun, current: Preprocessing, rows: np.ndarray
-) -> tuple[tuple[Trial, ...], float, int]:
-    """All alternatives to a preprocessing, best first; its own top-1; how many images counted."""
-    tried = [item for item in alternatives(current) if rerun.takes(item.preprocessing)]
-    given, *hits = rerun.hits([current, *(item.preprocessing for item in tried)], rows)
+def run_trials(rerun: Rerun, current: Model) -> tuple[dict[str, Model], tuple[Trial, ...]]:
+    """All alternatives to a model's preprocessing, as models by name and as trials, best first."""
+    variants = rerun.variants(alternatives(current.preprocessing))
+    given, *hits = rerun.hits([current, *variants.values()])
     raw = np.array([p_better(mine, given) for mine in hits])
     # An alternative that changes no hit cannot be called better, so it is not a hypothesis.
     moved = np.array([bool((mine != given).any()) for mine in hits], dtype=bool)
@@ -418,42 +360,14 @@ def run_trials(
     if moved.any():
         p[moved] = holm(raw[moved])
     made = [
-        _trial(rerun, item.name, item.preprocessing, mine, given, float(value))
-        for item, mine, value in zip(tried, hits, p, strict=True)
+        _trial(rerun, name, variant, mine, given, float(value))
+        for (name, variant), mine, value in zip(variants.items(), hits, p, strict=True)
     ]
-    return tuple(sorted(made, key=lambda t: -t.top1)), float(given.mean()), len(given)
-
-
-def _confirmed(
-    rerun: Rerun, current: Preprocessing, trials: Sequence[Trial], fresh: np.ndarray
-) -> Trial | None:
-    """The most promising alternative, if other images alone prove it: one test, no correction."""
-    gains = [trial for trial in trials if trial.difference >= WORTH]
-    best = min(gains, key=lambda trial: trial.uncorrected, default=None)
-    if best is None or best.uncorrected >= PROMISING or not len(fresh):
-        return None
-    mine, given = rerun.hits([best.preprocessing, current], fresh)
-    again = _trial(rerun, best.name, best.preprocessing, mine, given, p_better(mine, given))
-    return again if again.is_better else None
-
-
-def _as_good(
-    rerun: Rerun, best: Trial, trials: Sequence[Trial], rows: np.ndarray
-) -> tuple[str, ...]:
-    others = [trial for trial in trials if trial.name != best.name and trial.top1 > 0]
-    mine, *theirs = rerun.hits([best.preprocessing, *(t.preprocessing for t in others)], rows)
-    return tuple(
-        trial.name for trial, hits in zip(others, theirs, strict=True) if (hits == mine).all()
-    )
+    return variants, tuple(sorted(made, key=lambda trial: -trial.top1))
 
 
 def _trial(
-    rerun: Rerun,
-    name: str,
-    preprocessing: Preprocessing,
-    mine: np.ndarray,
-    given: np.ndarray,
-    p: float,
+    rerun: Rerun, name: str, variant: Model, mine: np.ndarray, given: np.ndarray, p: float
 ) -> Trial:
     n = len(given)
     only_mine, only_given = int((mine & ~given).sum()), int((given & ~mine).sum())
@@ -462,7 +376,7 @@ def _trial(
         testset=rerun.testset,
         model=rerun.model.name,
         name=name,
-        preprocessing=preprocessing,
+        preprocessing=variant.preprocessing,
         n=n,
         top1=float(mine.mean()),
         difference=(only_mine - only_given) / n,

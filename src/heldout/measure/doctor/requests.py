@@ -47,11 +47,10 @@ class Doctor(Request, frozen=True, kw_only=True):
     model_args: ModelArgs | None = None
     classes: Classes | None = None
     truth: Truth | None = None
-    cheap: Annotated[bool, option("Leave out what takes long.")] = False
 
     def check(self) -> None:
         """Stored models, arrays or models to run; each has options of its own."""
-        excludes(self, "run", "models", "files", "cheap")
+        excludes(self, "run", "models", "files")
         excludes(self, "files", "models")
         for name in ("order", "classes"):
             needs(self, name, "files")

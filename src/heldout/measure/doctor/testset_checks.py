@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -78,15 +77,14 @@ def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
     levels = _class_folders(testset, labels)
     if not levels:
         return []
-    named = _Named(testset.label_space)
+    known = _named_classes(testset.label_space, {name for level in levels for name in level})
     for level in levels:
-        if all(index in named.classes(name) for name, index in level.items()):
+        if all(index in known[name] for name, index in level.items()):
             return []  # what the folders of other levels name is something else
     folders = levels[0]
     names = sorted(folders)
     if all(name.isascii() and name.isdigit() for name in names):
-        return _numbered(testset, names, folders)
-    known = {name: named.classes(name) for name in names}
+        return _numbered(testset, folders)
     accepted = _accepted_beside(testset)
     wrong = [
         name
@@ -96,6 +94,22 @@ def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
     if not wrong:
         return []
     return [_disagree(testset, wrong, folders, {name: known[name][0] for name in wrong})]
+
+
+def _named_classes(space: LabelSpace, folders: Iterable[str]) -> dict[str, list[int]]:
+    """Indices of the classes that each folder's name can mean: by id, else WordNet id, else name."""
+    nouns: defaultdict[str, list[int]] = defaultdict(list)
+    names: defaultdict[str, list[int]] = defaultdict(list)
+    for index, item in enumerate(space):
+        nouns[item.wnid or ""].append(index)
+        for name in dict.fromkeys(map(folded, item.names)):
+            names[name].append(index)
+    return {
+        name: [space.index(name)]
+        if name in space
+        else nouns.get(name) or names.get(folded(name), [])
+        for name in folders
+    }
 
 
 def _accepted_beside(testset: TestSet) -> dict[int, set[int]]:
@@ -133,54 +147,27 @@ def _class_folders(testset: TestSet, labels: np.ndarray) -> list[dict[str, int]]
     return levels
 
 
-def _numbered(testset: TestSet, names: Sequence[str], folders: dict[str, int]) -> list[Finding]:
+def _numbered(testset: TestSet, folders: dict[str, int]) -> list[Finding]:
     """Folders named by numbers: the number must be the class index, from 0 or from 1."""
-    meant = {name: folders[name] for name in names}
-    ids = testset.label_space.ids
+    names, ids = sorted(folders), testset.label_space.ids
     for offset in (0, 1):
-        if all(int(name) - offset == index for name, index in meant.items()):
+        if all(int(name) - offset == folders[name] for name in names):
             return []
-    as_text = {name: rank for rank, name in enumerate(sorted(names))}
-    wrong = [name for name in names if int(name) != meant[name]]
-    if as_text == meant:
-        example = next(name for name in names if int(name) != as_text[name])
-        return [
-            Finding(
-                "text-sorted-folders",
-                f"folders named by numbers were counted in the order of their texts: folder "
-                f"{example} has class {meant[example]} ({ids[meant[example]]}), and "
-                f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
-                {"folders": len(names), "wrong": len(wrong), "example": example},
-                "import it again by number: heldout import testset FOLDER --label-kind index",
-                testset.name,
-            )
-        ]
-    return [_disagree(testset, wrong, folders, {name: int(name) for name in wrong})]
-
-
-class _Named:
-    """The classes that a folder's name can mean; names of classes are read when first needed."""
-
-    def __init__(self, space: LabelSpace) -> None:
-        self._space = space
-        self._nouns: dict[str, list[int]] = defaultdict(list)
-        for index, item in enumerate(space):
-            if item.wnid:
-                self._nouns[item.wnid].append(index)
-
-    @cached_property
-    def _names(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        for index, item in enumerate(self._space):
-            for name in dict.fromkeys(map(folded, item.names)):
-                found[name].append(index)
-        return found
-
-    def classes(self, name: str) -> list[int]:
-        """Indices of the classes that a name can mean: by id, else WordNet id, else name."""
-        if name in self._space:
-            return [self._space.index(name)]
-        return self._nouns.get(name) or self._names.get(folded(name), [])
+    wrong = [name for name in names if int(name) != folders[name]]
+    if [folders[name] for name in names] != list(range(len(names))):
+        return [_disagree(testset, wrong, folders, {name: int(name) for name in wrong})]
+    example = wrong[0]
+    return [
+        Finding(
+            "text-sorted-folders",
+            f"folders named by numbers were counted in the order of their texts: folder "
+            f"{example} has class {folders[example]} ({ids[folders[example]]}), and "
+            f"{len(wrong):,} of {len(names):,} folders have a class that is not their number",
+            {"folders": len(names), "wrong": len(wrong), "example": example},
+            "import it again by number: heldout import testset FOLDER --label-kind index",
+            testset.name,
+        )
+    ]
 
 
 def _disagree(

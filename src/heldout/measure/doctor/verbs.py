@@ -30,9 +30,7 @@ def doctor(request: Doctor, context: Context) -> Result:
     elif request.files:
         findings = [found for path in request.files for found in _array(request, testset, path)]
     else:
-        findings = diagnose(
-            testset, _outputs(request, testset, context), truth=request.truth, cheap=request.cheap
-        )
+        findings = diagnose(testset, _outputs(request, testset, context), truth=request.truth)
     trials = [trial for each in tried for trial in each.trials]
     lines = [f"{finding.severity}: {finding.line}" for finding in findings]
     return Result(
@@ -65,18 +63,15 @@ def _array(request: Doctor, testset: TestSet, path: Path) -> list[Finding]:
         order=request.order or "testset",
         label_space=space,
         truth=request.truth,
-        cheap=request.cheap,
     )
 
 
 def _run(request: Doctor, testset: TestSet, context: Context) -> list[Tried]:
     names = [name for name in request.run if name not in context.bound]
     models = [context.bound[name] for name in request.run if name in context.bound]
+    models += load_models(names, model_args=parse_model_args(request.model_args))
     tried = []
-    for model in [
-        *models,
-        *load_models(names, model_args=parse_model_args(request.model_args or {})),
-    ]:
+    for model in models:
         if isinstance(model, PredictionFile):
             raise UserError(f"{model.path} cannot be run", fix="look at it with --file")
         with context.progress(model.name, what="images x preprocessings") as progress:
