@@ -158,7 +158,7 @@ def test_a_sample_and_its_report(run: Run, models: list[str], tmp_path: Path) ->
 
 
 def test_outputs_of_another_program(run: Run, models: list[str], tmp_path: Path) -> None:
-    from heldout import find_testset
+    from heldout.data.testset import find_testset
 
     testset = find_testset(Workspace(tmp_path), SETS[0])
     for seed in (1, 2):

@@ -26,7 +26,6 @@ from heldout.core.request import (
     Truth,
     Workers,
     argument,
-    excludes,
     needs,
     one_of,
     option,
@@ -78,7 +77,6 @@ Fast = Annotated[
         rare=True,
     ),
 ]
-RetryFailed = Annotated[bool, option("Run stored models again on images that failed.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
@@ -135,7 +133,6 @@ class Evaluate(Scoring, frozen=True, kw_only=True):
     fast: Fast = False
     limit: Limit | None = None
     workers: Workers | None = None
-    retry_failed: RetryFailed = False
     model_args: ModelArgs | None = None
     fail_under: Annotated[
         tuple[str, ...],
@@ -191,13 +188,8 @@ class Predict(Request, frozen=True, kw_only=True):
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None
-    retry_failed: RetryFailed = False
     model_args: ModelArgs | None = None
     plan: Plan = False
-
-    def check(self) -> None:
-        """Retries look at what all shards have left."""
-        excludes(self, "shard", "retry_failed")
 
 
 class Compare(Request, frozen=True, kw_only=True):
