@@ -232,7 +232,9 @@ def values(rows: Rows) -> Spec:
     """Inline data; floats to six decimals, which is finer than any pixel and keeps pages small."""
     return {
         "values": [
-            {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows
+            # Adding 0 takes the sign off a negative zero, which not every processor computes.
+            {k: round(v, 6) + 0.0 if isinstance(v, float) else v for k, v in row.items()}
+            for row in rows
         ]
     }
 
