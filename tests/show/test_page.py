@@ -62,7 +62,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(seed: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(Path(__file__).parents[2])],
-        env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,
