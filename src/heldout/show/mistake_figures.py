@@ -9,7 +9,7 @@ from heldout.data.testset.columns import ColumnType
 from heldout.measure.mistakes.panel import UNJUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slices import parse_slice, values_in_order
 from heldout.show import charts
 from heldout.show.charts import Figure, Row, Spec, figure, number
 from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
@@ -23,7 +23,6 @@ from heldout.show.wording import (
     score_cell,
     slice_text,
     value_text,
-    values_in_order,
 )
 
 MOST_VALUES = 24

@@ -10,7 +10,7 @@ from heldout.measure.mistakes.panel import JUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED_CATEGORIES, MAJOR
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slices import number_of, parse_slice
 from heldout.show.mistakes import MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.view import Change, ReportView, SlicePanel
@@ -22,7 +22,6 @@ from heldout.show.wording import (
     higher_is_better,
     is_share,
     metric_name,
-    number,
     percent,
     plural,
     points,
@@ -310,7 +309,9 @@ def curve_table(view: ReportView, panel: SlicePanel) -> CurveTable | None:
     names = [name for name in _HEADS if any(name == key[2] for key in by_key)]
     if not names:
         return None
-    first = min((v for value in panel.values() if (v := number(value)) is not None), default=None)
+    first = min(
+        (v for value in panel.values() if (v := number_of(value)) is not None), default=None
+    )
     order = [model for model in view.models if model in panel.scores]
     shown = order if len(order) <= _MOST_ROWS else panel.shown
     rows = [
