@@ -1,7 +1,6 @@
 """A drawn graph: sets of images as nodes, their overlaps as edges; as a page, an SVG or a PNG.
 
-Plain data: who built the sets, and from what, is not known here. Every word from the data is
-escaped; nothing is loaded, and a page runs no script but its own.
+Every word from the data is escaped; nothing is loaded, and a page runs no script but its own.
 
 Communities are drawn as islands, no two names over one another: boxes of node and name are put down
 one by one, first those that are joined to most, each at the free place nearest to the middle of its
@@ -17,13 +16,15 @@ from functools import cached_property
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import write_bytes, write_text
+from heldout.curate.contexts.describe import Lift
+from heldout.measure.score.records import Score
 from heldout.show import charts
 from heldout.show.embed import render, script_json
 from heldout.show.wording import count, is_share, metric_name, plain_digits, plural, value_text
@@ -70,19 +71,20 @@ def short_name(text: str) -> str:
 
 
 def place_nodes(
-    sizes: Sequence[int],
-    labels: Sequence[str],
-    weights: np.ndarray,
+    nodes: Sequence[Node],
+    edges: Sequence[tuple[int, int, float]],
     communities: Sequence[Sequence[int]],
 ) -> GraphLayout:
     """The places of all nodes: the same for the same graph, on any machine.
 
-    ``weights`` is a symmetric matrix, float64 (n, n), zero where there is no edge; ``communities``
-    hold every node once.
+    ``communities`` hold every node once, by place.
     """
-    size = np.array(sizes, dtype=np.float64)
+    weights = np.zeros((len(nodes), len(nodes)))
+    for a, b, weight in edges:
+        weights[a, b] = weights[b, a] = weight
+    size = np.array([node.size for node in nodes], dtype=np.float64)
     radius = np.maximum(SMALLEST, LARGEST * np.sqrt(size / max(size.max(), 1.0)))
-    names = np.array([LETTER * len(short_name(label)) for label in labels])
+    names = np.array([LETTER * len(short_name(node.label)) for node in nodes])
     half = np.stack([np.maximum(radius, names / 2) + _GAP, radius + LINE / 2 + _GAP / 2], axis=1)
     groups = [np.array(group) for group in communities]
     islands = [g for g in groups if len(g) > 1 or weights[g[0]].any()]
@@ -178,10 +180,7 @@ def _corners(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     return np.asarray(np.round(corners, 1))
 
 
-Format = Literal["html", "svg", "png"]
-FORMATS: tuple[Format, ...] = ("html", "svg", "png")
-DISTANCES = ("", "jensen-shannon")
-"""Distances that the page can compute from the members of nodes; the first is none."""
+FORMATS = ("html", "svg", "png")
 PALETTE = (
     charts.BLUE,
     charts.VERMILLION,
@@ -215,26 +214,6 @@ _HEAD, _FOOT = 64.0, 56.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodeScore:
-    """What one model reaches on a node's images; limits None where there is no interval."""
-
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trait:
-    """Something that a node has more of than all images of the graph: how many times as much."""
-
-    label: str
-    lift: float
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Node:
     """One set of images.
 
@@ -242,7 +221,7 @@ class Node:
     ``size``       its images
     ``community``  which group of the graph it belongs to
     ``scores``     by model
-    ``traits``     what sets it apart, the strongest first
+    ``traits``     contexts that it has more of than the class, the surest first
     ``nearest``, ``farthest``  other nodes by place and how far they are, the most extreme first
     ``members``    places of its images in :attr:`GraphData.images`; empty where not known
     """
@@ -251,62 +230,39 @@ class Node:
     label: str
     size: int
     community: int = 0
-    scores: Mapping[str, NodeScore] = field(default_factory=dict)
-    traits: Sequence[Trait] = ()
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    traits: Sequence[Lift] = ()
     nearest: Sequence[tuple[int, float]] = ()
     farthest: Sequence[tuple[int, float]] = ()
     members: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edge:
-    """Two nodes, by place, whose overlap is worth a line."""
-
-    a: int
-    b: int
-    weight: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class GraphData:
     """Everything a drawn graph shows; nothing is read from anywhere else.
 
+    ``edges``       two nodes, by place, and the weight of their overlap
     ``threshold``   the smallest weight that is drawn
     ``weight``      what an edge's weight is, in words
     ``images``      ids of all images of the nodes; empty where they are not known
     ``thumbnails``  small copies of some of them, by place, as data URIs
     ``overall``     each model's score on all images together
     ``metric``      what the scores are
-    ``distance``    which distance the page computes from members: ``""`` for none
-    ``notes``       what a reader should know
     """
 
     title: str
     nodes: Sequence[Node]
-    edges: Sequence[Edge] = ()
+    edges: Sequence[tuple[int, int, float]] = ()
     threshold: float = 0.0
     weight: str = "overlap"
     images: Sequence[str] = ()
     thumbnails: Mapping[int, str] = field(default_factory=dict)
-    overall: Mapping[str, NodeScore] = field(default_factory=dict)
+    overall: Mapping[str, Score] = field(default_factory=dict)
     metric: str = "top1"
-    distance: str = ""
-    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        names = [node.name for node in self.nodes]
-        if not names:
+        if not self.nodes:
             raise UserError("a graph without nodes", fix="lower the smallest size of a node")
-        if len(set(names)) < len(names):
-            raise UserError("two nodes of a graph have one name", fix="name each once")
-        for edge in self.edges:
-            if not (0 <= edge.a < len(names) and 0 <= edge.b < len(names)) or edge.a == edge.b:
-                raise UserError(f"an edge joins nodes {edge.a} and {edge.b} of {len(names)}")
-        if self.distance not in DISTANCES:
-            raise UserError(
-                f"no distance {self.distance!r} can be computed by the page",
-                fix=f"use one of {', '.join(filter(None, DISTANCES))}",
-            )
 
     @property
     def models(self) -> list[str]:
@@ -325,11 +281,7 @@ class GraphData:
     @cached_property
     def layout(self) -> GraphLayout:
         """Where the nodes are."""
-        weights = np.zeros((len(self.nodes), len(self.nodes)))
-        for edge in self.edges:
-            weights[edge.a, edge.b] = weights[edge.b, edge.a] = edge.weight
-        sizes, labels = zip(*((node.size, node.label) for node in self.nodes), strict=True)
-        return place_nodes(sizes, labels, weights, self.communities)
+        return place_nodes(self.nodes, self.edges, self.communities)
 
     @property
     def words(self) -> str:
@@ -357,22 +309,16 @@ class GraphData:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def write_graph(
-    data: GraphData, path: Path, format: Format | None = None, *, model: str | None = None
-) -> None:
-    """Write the graph to ``path``: an interactive page, an SVG or a PNG; by its ending if not given.
+def write_graph(data: GraphData, path: Path, *, model: str | None = None) -> None:
+    """Write the graph to ``path``: an interactive page, an SVG or a PNG, by its ending.
 
     The same data give the same bytes. ``model`` colours a still picture by that model's scores; the
     page offers every model.
     """
-    chosen = format or path.suffix.removeprefix(".").lower()
+    chosen = path.suffix.removeprefix(".").lower()
     if chosen not in FORMATS:
         raise UserError(
             f"no graph format {chosen or path.name!r}", fix=f"use one of {', '.join(FORMATS)}"
-        )
-    if model is not None and model not in data.models:
-        raise UserError(
-            f"no node has a score of {model}", fix=f"there is {', '.join(data.models) or 'none'}"
         )
     if chosen == "html":
         write_text(path, render_graph(data))
@@ -408,7 +354,7 @@ def _payload(data: GraphData) -> dict[str, Any]:
                 "size": node.size,
                 "at": [float(at.x[place]), float(at.y[place]), float(at.radius[place])],
                 "scores": {m: [*_r(s.value, s.low, s.high), s.n] for m, s in node.scores.items()},
-                "traits": [[t.label, *_r(t.lift, t.low, t.high)] for t in node.traits],
+                "traits": [[t.context, *_r(t.lift, t.low, t.high)] for t in node.traits],
                 "nearest": [[other, *_r(distance)] for other, distance in node.nearest],
                 "farthest": [[other, *_r(distance)] for other, distance in node.farthest],
                 # Rising places as their differences, which are short to write.
@@ -416,7 +362,7 @@ def _payload(data: GraphData) -> dict[str, Any]:
             }
             for place, node in enumerate(data.nodes)
         ],
-        "edges": [[edge.a, edge.b, round(edge.weight, 4)] for edge in data.edges],
+        "edges": [[a, b, round(weight, 4)] for a, b, weight in data.edges],
         "communities": [list(group) for group in data.communities],
         "colours": community_colours(data),
         "ramp": [BELOW, MIDDLE, ABOVE],
@@ -434,7 +380,6 @@ def _payload(data: GraphData) -> dict[str, Any]:
         "digits": plain_digits(data.metric),
         "images": list(data.images),
         "thumbnails": {str(place): uri for place, uri in sorted(data.thumbnails.items())},
-        "distance": data.distance,
         "weight": data.weight,
         "size": [at.width, at.height],
     }
@@ -523,12 +468,12 @@ def _marks(data: GraphData, colours: Sequence[str]) -> str:
             f'stroke="{colour}"/><text x="{_n(left)}" y="{_n(top + 4)}" fill="{colour}" '
             f'style="fill:{colour}">{number + 1}</text></g>'
         )
-    for place, edge in sorted(enumerate(data.edges), key=lambda item: (item[1].weight, item[0])):
+    for place, (a, b, weight) in sorted(enumerate(data.edges), key=lambda edge: edge[1][2]):
         found.append(
             f'<line class="edge" data-edge="{place}" '
-            f'x1="{_n(at.x[edge.a])}" y1="{_n(at.y[edge.a])}" '
-            f'x2="{_n(at.x[edge.b])}" y2="{_n(at.y[edge.b])}" '
-            f'stroke-width="{_n(_edge_width(data, edge.weight))}"/>'
+            f'x1="{_n(at.x[a])}" y1="{_n(at.y[a])}" '
+            f'x2="{_n(at.x[b])}" y2="{_n(at.y[b])}" '
+            f'stroke-width="{_n(_edge_width(data, weight))}"/>'
         )
     # Small nodes last, so that none hides under a large one.
     for place in sorted(range(len(data.nodes)), key=lambda i: (-at.radius[i], i)):
