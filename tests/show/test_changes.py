@@ -93,14 +93,6 @@ def test_few_test_sets_share_a_figure_and_many_do_not() -> None:
     assert len({row["testset"] for row in found["changes"]["data"]["values"]}) == 4
 
 
-def test_rank_lines_need_three_models() -> None:
-    def names(models: str) -> set[str]:
-        records = [score(m, name, 50, 100) for name in ("old", "new") for m in models]
-        return set(figures(ReportData(title="", records=records, baseline="old")))
-
-    assert "ranks" in names("abc") and "ranks" not in names("ab")
-
-
 def test_rank_intervals_reach_the_table_of_models() -> None:
     board = leaderboard(ReportView(everything()))
     assert board["ant"]["old"].rank_ends == "1–2"

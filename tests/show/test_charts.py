@@ -253,31 +253,6 @@ def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> 
     assert picture["area"][0][0]["y"] > picture["area"][0][0]["y2"]
 
 
-def test_lines_of_ranks_have_the_first_on_top_and_go_up_where_a_model_rises() -> None:
-    hits = {"falls": (90, 50), "first": (95, 94), "rises": (60, 80), "last": (40, 30)}
-    records = [
-        score(m, t, k, 100) for m, pair in hits.items() for t, k in zip("ab", pair, strict=True)
-    ]
-    picture, spec = drawn("ranks", records, baseline="a")
-    rows = spec["data"]["values"]
-    dots = {
-        (row["model"], row["set"]): dot for row, dot in zip(rows, picture["symbol"][0], strict=True)
-    }
-    for place, order in enumerate(
-        (["first", "falls", "rises", "last"], ["first", "rises", "falls", "last"])
-    ):
-        assert rising([dots[model, place]["y"] for model in order])
-        assert len({dots[model, place]["x"] for model in order}) == 1
-    assert dots["last", 0]["x"] < dots["last", 1]["x"]
-    assert picture.labels["a"]["x"] < picture.labels["b"]["x"]
-    colours = {model: dots[model, 1]["fill"] for model in hits}
-    assert (colours["rises"], colours["falls"]) == (charts.BLUE, charts.VERMILLION)
-    assert colours["first"] == colours["last"] not in (charts.BLUE, charts.VERMILLION)
-    names = {text["text"]: text for text in picture["text"][0] if text["text"]}
-    assert all(names[model]["y"] == dots[model, 0]["y"] for model in hits)
-    assert {row["rank"] for row in rows if row["model"] == "rises"} == {"3 of 4", "2 of 4"}
-
-
 EXPRESSIONS = {"expr", "labelExpr", "calculate", "filter", "test", "signal", "update"}
 
 

@@ -44,7 +44,7 @@ def render_report(data: ReportData) -> str:
     sections = [
         ("accuracy", "Accuracy", figures["accuracy"]),
         ("models", "Models", view.models),
-        ("changes", "Changes and ranks", figures["changes"]),
+        ("changes", "Changes", figures["changes"]),
         ("slices", "Slices", figures["slices"] or worst or view.worst or view.discovered),
         ("learning", "Spending labels", view.learning),
         ("mistakes", "Mistakes", view.mistakes),
