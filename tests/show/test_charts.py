@@ -158,19 +158,6 @@ def test_curves_rise_with_their_values_and_run_along_the_column() -> None:
     assert picture.labels["60 %"]["y"] == pytest.approx(picture["rule"][0][0]["y"], abs=1)
 
 
-def test_differences_along_a_column_lie_above_zero_where_the_first_model_is_better() -> None:
-    records: list[Record] = [score(m, "s", 50, 100) for m in "ab"]
-    records += [score(m, "s", 50, 100, slice=f"k={v}") for m in "ab" for v in (1, 2)]
-    records += [
-        Comparison(model="a", other="b", difference=d, slice=f"k={v}", p=p, **BASE)
-        for v, d, p in ((1, -0.1, 0.5), (2, 0.3, 0.01))
-    ]
-    picture, _ = drawn("comparisons-s-top1-k", records)
-    (zero,), (first, second) = picture["rule"][0], picture["symbol"][0]
-    assert first["x"] < second["x"] and second["y"] < zero["y"] < first["y"]
-    assert (first["fill"], second["fill"]) == ("white", charts.BLUE)
-
-
 def test_learning_curves_rise_with_labels() -> None:
     picture, _ = drawn("learning-set-original-accuracy", learning_records(("random", "best")))
     for line in picture["line"]:

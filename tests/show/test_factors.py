@@ -45,7 +45,6 @@ def test_every_figure_compiles_and_is_described() -> None:
         "slices-factors-angle-angle-relative",
         "slices-factors-angle-angle-size",
         "slices-factors-place-x-y",
-        "comparisons-factors-size-top1-size",
     } <= set(found)
     for spec in found.values():
         assert vl_convert.vegalite_to_vega(spec, vl_version=VL_VERSION)["marks"]

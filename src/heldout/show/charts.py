@@ -366,25 +366,12 @@ def dot_plot(
         "height": height * len(order),
         "grows": True,
         "encoding": encoding,
-        "layer": [*layers, *dots(x, titles, shape)],
+        "layer": [
+            *layers,
+            draw("rule", {"opacity": 0.55}, **between("x", x)),
+            draw("point", x=x, **shape, **tooltip(titles)),
+        ],
     }
-
-
-def dots(x: Spec, titles: Titles, shape: Spec, **own: Any) -> list[Spec]:
-    """For each row an interval from ``low`` to ``high`` and a point at ``value``.
-
-    ``own`` are rows and a colour, where the chart does not set them for all layers.
-    """
-    return [
-        draw("rule", {"opacity": 0.55}, **between("x", x), **own),
-        draw("point", x=x, **shape, **tooltip(titles), **own),
-    ]
-
-
-def spans(rows: Rows, x: Spec) -> Spec:
-    """A broad pale rule for each row, from ``from`` to ``to``."""
-    look = {"strokeWidth": 5, "color": GRID}
-    return draw("rule", look, rows=rows, **between("x", x, "from", "to"))
 
 
 # ---- bars ----------------------------------------------------------------------------------------
@@ -462,24 +449,17 @@ def strip_of_bars(x: Spec, rows: Rows, most: float, label: str) -> Spec:
 
 
 def curves(
-    y: Spec, titles: Titles, point: Spec, order: Spec | None = None, size: int = 34, **own: Spec
+    y: Spec, titles: Titles, point: Spec, order: Spec | None = None, size: int = 34
 ) -> list[Spec]:
     """Bands from ``low`` to ``high``, lines through ``value``, and points.
 
-    ``point`` are the points' own channels, ``order`` is that along which a line runs; ``own`` is
-    the colour of bands and lines where the chart does not set it for all layers.
+    ``point`` are the points' own channels, ``order`` is that along which a line runs.
     """
     return [
-        draw("area", **between("y", y), **own),
-        draw("line", y=y, **own, **(order or {})),
+        draw("area", **between("y", y)),
+        draw("line", y=y, **(order or {})),
         draw("point", {"size": size}, y=y, **point, **tooltip(titles)),
     ]
-
-
-def filled_if_sure(colour: Spec) -> Spec:
-    """The channels of points that are filled only where the row is ``sure``."""
-    fill = {"condition": {"test": "!datum.sure", "value": "white"}, **colour}
-    return {"stroke": colour, "fill": fill}
 
 
 def dashed_curve(y: Spec, titles: Titles, order: Spec) -> list[Spec]:

@@ -37,10 +37,10 @@ _SEVERITY_COLOURS = {
     UNJUDGED: "#c3cad1",
 }
 _STEPS = {
-    "": ("every mistake counts", charts.INK),
-    MINOR: ("fine-grained forgiven", charts.BLUE),
-    EXPLAINED: ("explained forgiven", charts.GREEN),
-    LENIENT: ("judged minor forgiven", "#c79a1e"),
+    "": "every mistake counts",
+    MINOR: "fine-grained forgiven",
+    EXPLAINED: "explained forgiven",
+    LENIENT: "judged minor forgiven",
 }
 
 CurveKeys = Mapping[str, tuple[str, str, str]]
@@ -130,7 +130,7 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         {
             "model": model,
             "series": code,
-            "step": _STEPS[ending][0],
+            "step": _STEPS[ending],
             **limits(score.value, score),
             "text": str(score_cell(score, metric)),
         }
@@ -138,16 +138,9 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         for code, (ending, found) in enumerate(steps.items())
         if (score := found.get(model)) is not None
     ]
-    spans: list[Row] = []
-    for model in models:
-        values = [row["value"] for row in rows if row["model"] == model]
-        spans.append({"model": model, "from": min(values), "to": max(values)})
     name = metric_name(metric)
-    titles = {"model": "model", "step": "counted", "text": name}
-    names, colours = zip(*(_STEPS[ending] for ending in steps), strict=True)
-    x = number("value", charts.percent_axis(name), zero=False, padding=12)
-    colour, shape = (charts.series(names, looks) for looks in (colours, charts.SHAPES))
-    first, last = (value_text(metric, spans[0][key]) for key in ("from", "to"))
+    values = [row["value"] for row in rows if row["model"] == models[0]]
+    first, last = (value_text(metric, extreme(values)) for extreme in (min, max))
     every = [score for found in steps.values() for score in found.values()]
     return figure(
         ("mistakes", section.testset, section.truth, "forgiven"),
@@ -157,15 +150,14 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         title="Accuracy with mistakes forgiven",
         caption="Fine-grained: classes that are alike, in or out of the label space. Explained: also "
         "context and unusual instances." + interval_names(every, " Intervals: {}."),
-        titles=titles,
-        names=names,
-        height=30 * len(models) + 14,
-        grows=True,
-        encoding={"y": charts.names_down("model", models)},
-        layer=[
-            charts.spans(spans, x),
-            *charts.dots(x, titles, {"shape": shape}, rows=rows, color=colour),
-        ],
+        **charts.dot_plot(
+            rows,
+            "model",
+            models,
+            {"model": "model", "step": "counted", "text": name},
+            name,
+            names=[_STEPS[ending] for ending in steps],
+        ),
     )
 
 

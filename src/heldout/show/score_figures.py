@@ -47,8 +47,6 @@ MOST_VALUES = 40
 _MOST_METRICS = 7
 _SETS_A_FIGURE = 4
 _MOST_PAIRS = 60
-_MOST_CURVES = 4
-_SURE = 0.05
 _STRIP = 0.15  # the part of a curve's height that the bars of images take
 
 
@@ -61,8 +59,7 @@ def all_figures(view: ReportView) -> list[Figure]:
     for figures in (slice_figures, property_figures):
         found += [figure for panel in view.panels for figure in figures(view, panel)]
     found += [*learning_figures(view.learning), *mistake_figures(view.mistakes, view.data.columns)]
-    found += [*comparison_figures(view), *comparison_curves(view)]
-    return charts.with_unique_names(found)
+    return charts.with_unique_names([*found, *comparison_figures(view)])
 
 
 # ---- accuracy on a new test set against the baseline ---------------------------------------------
@@ -733,6 +730,7 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
         for c in pairs
     ]
     cut = f" The {len(pairs)} largest of {of}." if of > len(pairs) else ""
+    tests = sorted({c.test for c in pairs if c.test})
     return figure(
         ("comparisons", testset, metric),
         f"Differences in {name} on {testset} for {plural(of, 'pair')} of models; largest: "
@@ -740,7 +738,7 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
         title=f"{name} on {testset}",
         group=testset,
         caption="First model minus second; blue where the interval leaves out zero."
-        + _tests(pairs)
+        + (f" Test: {', '.join(tests)}." if tests else "")
         + cut,
         **charts.dot_plot(
             rows,
@@ -750,77 +748,6 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
             f"difference in {name} (points)",
             differences=True,
         ),
-    )
-
-
-def _tests(pairs: Sequence[Comparison]) -> str:
-    tests = sorted({c.test for c in pairs if c.test})
-    return f" Test: {', '.join(tests)}." if tests else ""
-
-
-def comparison_curves(view: ReportView) -> Iterator[Figure]:
-    """For each single ordered or circular column: the differences of pairs of models along it."""
-    known: dict[tuple[str, tuple[str, ...]], SlicePanel] = {
-        (panel.testset, panel.columns): panel
-        for panel in view.panels
-        if len(panel.columns) == 1 and panel.types[0].kind in ("ordered", "circular", "grid")
-    }
-    groups: dict[tuple[str, tuple[str, ...], str], dict[str, dict[str, Comparison]]] = {}
-    for c in view.comparisons:
-        parts = parse_slice(c.slice)
-        if (c.testset, tuple(parts)) in known and is_share(c.metric):
-            pairs = groups.setdefault((c.testset, tuple(parts), c.metric), {})
-            (value,) = parts.values()
-            pairs.setdefault(f"{c.model} − {c.other}", {})[value] = c
-    for (testset, columns, metric), pairs in groups.items():
-        yield _comparison_curve(known[testset, columns], metric, pairs)
-
-
-def _comparison_curve(
-    panel: SlicePanel, metric: str, pairs: Mapping[str, Mapping[str, Comparison]]
-) -> Figure:
-    column, name = panel.columns[0], metric_name(metric)
-    axis = CurveAxis(tuple(panel.values()), panel.types[0], panel.column_title())
-    names = list(pairs)[:_MOST_CURVES]
-    rows = [
-        {
-            "at": value,
-            "model": pair,
-            "series": place,
-            **limits(c.difference, c, 100),
-            "sure": c.p is not None and c.p < _SURE,
-            "text": str(points_cell(c.difference, c, unit=" points")),
-            "p": p_text(c.p) or "none",
-        }
-        for place, pair in enumerate(names)
-        for value, c in pairs[pair].items()
-    ]
-    every = [c for pair in names for c in pairs[pair].values()]
-    widest = max(every, key=lambda c: abs(c.difference))
-    left_out = len(pairs) - len(names)
-    titles = {"model": "models", axis.label: column, "text": "difference", "p": "p"}
-    y_axis = {"title": f"difference in {name} (points)", "tickCount": 6}
-    y = number("value", y_axis, zero=True)
-    colour = charts.series(names, charts.CATEGORIES)
-    return figure(
-        ("comparisons", panel.testset, metric, column),
-        f"Differences in {name} on {panel.testset} along {column} for {', '.join(names)}; widest: "
-        f"{points(widest.difference)} points where {widest.slice}.",
-        title=f"{name} on {panel.testset} along {column}",
-        group=panel.testset,
-        caption="First model minus second, with the interval of each value by itself. Filled: p "
-        f"below {_SURE:g} after the correction for all values."
-        + _tests(every)
-        + (f" {left_out} more pairs are in the table." if left_out else ""),
-        rows=axis.laid(rows),
-        titles=titles,
-        names=names,
-        height=300,
-        encoding={"x": axis.channel()},
-        layer=[
-            charts.zero_line("y", y),
-            *charts.curves(y, titles, charts.filled_if_sure(colour), axis.order, color=colour),
-        ],
     )
 
 
