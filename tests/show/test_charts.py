@@ -205,16 +205,6 @@ def test_a_matrix_has_two_hues_and_its_first_row_on_top() -> None:
     assert picture.labels["p"]["x"] < picture.labels["q"]["x"]
 
 
-def test_mistakes_over_two_columns_are_deepest_where_most_are_wrong() -> None:
-    many, few = ([score("m", "new", 5, 10), *tallies(["m"], "new", slices=[{"a": 1, "b": v}], of=n)]
-                 for v, n in ((1, 100), (2, 1000)))  # fmt: skip
-    picture, spec = drawn("mistakes-new-original-by-a-b", [*many, *few[1:]])
-    rows = spec["layer"][0]["data"]["values"]
-    first, second = picture["rect"][0]
-    assert [row["down"] for row in rows] == ["1", "2"] and first["y"] < second["y"]
-    assert rows[0]["value"] > rows[1]["value"] and light(first) < light(second)
-
-
 def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> None:
     hits = {"a": (60, 50), "b": (80, 60), "c": (90, 85)}
     records: list[Record] = [

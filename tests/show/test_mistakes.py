@@ -113,7 +113,6 @@ def test_bars_are_cut_without_gaps() -> None:
             for (_, end), (start, _) in pairwise(cuts):
                 assert start == pytest.approx(end, abs=1e-6)
             assert cuts[-1][1] == pytest.approx(ends[key], abs=1e-5)
-    assert "mistakes-new-original-by-left-top" in specs
     assert [
         v["at"] for v in specs["mistakes-new-original-by-quality"]["layer"][0]["data"]["values"]
     ]

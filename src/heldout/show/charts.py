@@ -499,14 +499,12 @@ def heat_map(
     percent: bool = True,
     cells: str = "",
     crossed: bool = False,
-    chosen: str = "",
 ) -> Spec:
     """Cells at the numbers ``x`` and ``y`` of ``across`` and ``down``, coloured by ``value``.
 
     ``scale``    that of the colours; there are two hues where its domain reaches below zero
     ``cells``    the field that cells are labelled with where they are few
     ``crossed``  cells without a row are crossed out, so that nobody takes them for low ones
-    ``chosen``   the model that is drawn; empty where all rows are
     """
     height = max(100, max(16, min(34, 400 // len(down))) * len(down))
     tilted = max(map(len, across)) > 5
@@ -522,8 +520,7 @@ def heat_map(
     }
     hues = DIVERGING if diverging else SEQUENTIAL
     colour = number("value", range=list(hues), interpolate="lab", **scale) | {"legend": legend}
-    own = {"rows": rows, "keep": _CHOSEN} if chosen else {}
-    layers = [draw("rect", color=colour, **tooltip(titles), **own)]
+    layers = [draw("rect", color=colour, **tooltip(titles))]
     there = {(row["x"], row["y"]) for row in rows}
     places = [(x, y) for y in range(len(down)) for x in range(len(across))]
     holes = [{"x": x, "y": y} for x, y in places if crossed and (x, y) not in there]
@@ -542,9 +539,9 @@ def heat_map(
         narrow = [{"below": 24 * len(across) + 110, "set": hidden}]
         layers.append(draw("text", text=text(cells), color=ink))
     return {
-        "rows": None if chosen else rows,
+        "rows": rows,
         "titles": titles,
-        "params": {"across": across, "down": down} | ({"chosen": chosen} if chosen else {}),
+        "params": {"across": across, "down": down},
         "height": height,
         "grows": True,
         "narrow": narrow,

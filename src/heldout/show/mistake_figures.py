@@ -11,7 +11,7 @@ from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import parse_slice, values_in_order
 from heldout.show import charts
-from heldout.show.charts import Figure, Row, Spec, figure, number
+from heldout.show.charts import Figure, Row, figure, number
 from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
 from heldout.show.mistakes import MistakeSection, category_colour
 from heldout.show.wording import (
@@ -58,7 +58,9 @@ def mistake_figures(
         if section.base and any(section.forgiven.values()):
             yield forgiven_figure(section)
         for names in section.slices:
-            yield from slice_figures(section, names, columns.get(section.testset, {}))
+            if len(names) == 1:
+                kind = columns.get(section.testset, {}).get(names[0])
+                yield slice_figure(section, names[0], kind)
 
 
 def _bars(bars: Iterable[Bar]) -> tuple[list[Row], list[Row], str]:
@@ -172,114 +174,54 @@ def _error_rate(found: Mapping[str, Tally]) -> float:
     return found[ALL].value or 0.0 if ALL in found else 0.0
 
 
-def _highest(found: Mapping[str, Mapping[str, Tally]]) -> str:
-    """The slice with the largest share of mistakes, in words."""
-    name = max(found, key=lambda name: (_error_rate(found[name]), name))
-    return f"Highest: {slice_text(parse_slice(name))}, {percent(_error_rate(found[name]))} %."
-
-
-def slice_figures(
-    section: MistakeSection, columns: tuple[str, ...], types: Mapping[str, ColumnType]
-) -> Iterator[Figure]:
-    """Mistakes of the chosen model by one column as bars, or by two as a heat map.
-
-    None by two where a column has too many values for one.
-    """
-    slices = section.slices[columns]
+def slice_figure(section: MistakeSection, column: str, kind: ColumnType | None) -> Figure:
+    """Mistakes of the chosen model by the values of one column, as bars."""
+    slices = section.slices[column,]
     models = [model for model in section.models if model in slices][:_MOST_MODELS]
     lead = slices[models[0]]
-    at = {name: parse_slice(name) for model in models for name in slices[model]}
-    values = [values_in_order((v[c] for v in at.values()), types.get(c)) for c in columns]
-    found = [
-        (model, at[name], by_category)
+    at = {name: parse_slice(name)[column] for model in models for name in slices[model]}
+    every = values_in_order(at.values(), kind)
+    worst = sorted(at, key=lambda name: (-_error_rate(lead.get(name, {})), name))
+    kept = {at[name] for name in worst[:MOST_VALUES]}
+    shown = [value for value in every if value in kept]
+    rows, ends, how = _bars(
+        (
+            {"model": model, "at": at[name]},
+            by[ALL],
+            [
+                ({"category": c, "text": _tally_text(by[c])}, by[c].n) if c in by else ({}, 0)
+                for c in section.categories
+            ],
+            {"label": f"{count(by[ALL].n)} of {count(by[ALL].of)}"},
+        )
         for model in models
-        for name, by_category in slices[model].items()
-        if ALL in by_category and by_category[ALL].of
-    ]
-    words: Spec = {
-        "key": ("mistakes", section.testset, section.truth, "by", *columns),
-        "group": section.key,
-        "columns": columns,
-    }
-    alt = f"of the share of images of {section.testset} that {models[0]} gets wrong by"
-    if len(columns) == 1:
-        (column,), (every,) = columns, values
-        worst = sorted(at, key=lambda name: (-_error_rate(lead.get(name, {})), name))
-        kept = {at[name][column] for name in worst[:MOST_VALUES]}
-        shown = [value for value in every if value in kept]
-        rows, ends, how = _bars(
-            (
-                {"model": model, "at": parts[column]},
-                by[ALL],
-                [
-                    ({"category": c, "text": _tally_text(by[c])}, by[c].n) if c in by else ({}, 0)
-                    for c in section.categories
-                ],
-                {"label": f"{count(by[ALL].n)} of {count(by[ALL].of)}"},
-            )
-            for model, parts, by in found
-            if parts[column] in kept
-        )
-        cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
-        kind = types.get(column)
-        unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
-        yield figure(
-            alt=f"Bars {alt} {column}, cut by category. {_highest(lead)}",
-            title=f"By {column.replace('_', ' ')}{unit}",
-            caption="Mistakes in each slice as a share of its images, cut by category."
-            f"{how}{cut if len(every) > len(shown) else ''}",
-            **words,
-            **charts.stacked_bars(
-                rows,
-                ends,
-                "at",
-                shown,
-                {"model": "model", "at": column, "category": "category", "text": "mistakes"},
-                names=section.categories,
-                colours=[category_colour(name) for name in section.categories],
-                chosen=models[0],
-            ),
-        )
-    elif len(columns) == 2 and max(map(len, values)) <= MOST_VALUES:
-        (across, down), (xs, ys) = columns, values
-        cells = []
-        for model, parts, by in found:
-            counted = [f"{c}: {count(by[c].n)}" for c in section.categories if c in by and by[c].n]
-            cells.append(
-                {
-                    "model": model,
-                    "x": xs.index(parts[across]),
-                    "y": ys.index(parts[down]),
-                    "across": parts[across],
-                    "down": parts[down],
-                    "value": by[ALL].n / by[ALL].of,
-                    "text": _tally_text(by[ALL]),
-                    "kinds": "; ".join(counted) or "none",
-                }
-            )
-        titles = {
-            "model": "model",
-            "across": across,
-            "down": down,
-            "text": "mistakes",
-            "kinds": "categories",
-        }
-        yield figure(
-            alt=f"Heat map {alt} {across} and {down}. {_highest(lead)}",
-            title=f"By {across} × {down}".replace("_", " "),
-            caption="Mistakes as a share of the images of each cell; point at one for its "
-            "categories.",
-            **words,
-            **charts.heat_map(
-                cells,
-                xs,
-                ys,
-                titles,
-                (across, down),
-                {"domainMin": 0},
-                chosen=models[0],
-            ),
-        )
+        for name, by in slices[model].items()
+        if ALL in by and by[ALL].of and at[name] in kept
+    )
+    cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
+    unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
+    highest = max(lead, key=lambda name: (_error_rate(lead[name]), name))
+    return figure(
+        ("mistakes", section.testset, section.truth, "by", column),
+        f"Bars of the share of images of {section.testset} that {models[0]} gets wrong by {column}, "
+        f"cut by category. Highest: {slice_text(parse_slice(highest))}, "
+        f"{percent(_error_rate(lead[highest]))} %.",
+        group=section.key,
+        columns=(column,),
+        title=f"By {column.replace('_', ' ')}{unit}",
+        caption="Mistakes in each slice as a share of its images, cut by category."
+        f"{how}{cut if len(every) > len(shown) else ''}",
+        **charts.stacked_bars(
+            rows,
+            ends,
+            "at",
+            shown,
+            {"model": "model", "at": column, "category": "category", "text": "mistakes"},
+            names=section.categories,
+            colours=[category_colour(name) for name in section.categories],
+            chosen=models[0],
+        ),
+    )
 
 
 # ---- learning curves -----------------------------------------------------------------------------
