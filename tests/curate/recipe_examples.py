@@ -268,11 +268,6 @@ class SecretlySeeded(Chooser):
     guarantees = Guarantees(seeded=False)
 
 
-class NotANumber(Changed):
-    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
-        return with_column(built, "depth", [float("nan")] * len(built.images))
-
-
 class Loose(Request, frozen=True, kw_only=True):
     per_class: int
     names: tuple[str, ...] = ()
@@ -362,7 +357,6 @@ partial_truth = PartialTruth()
 no_truth = NoTruth()
 no_kind = NoKind()
 secretly_seeded = SecretlySeeded()
-not_a_number = NotANumber()
 bad_parameters = BadParameters()
 bad_promises = BadPromises()
 mixes = Mixes()

@@ -243,8 +243,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
         outputs = find_outputs(job, testset, full, stored, notes)
         label_map = job.map_from(outputs[0].label_space, testset)
-        if request.checks:
-            notes += check_outputs(testset, outputs, label_map=label_map)
+        notes += check_outputs(testset, outputs, label_map=label_map)
         failed: FailedRows = {}
         collector = None
         if request.mistakes:

@@ -94,14 +94,13 @@ class Scoring(Request, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "With a baseline, the line for effective robustness: published, timm, or FILE.csv:X:Y.",
+                "With a baseline, the line for effective robustness: published or timm.",
                 rare=True,
             ),
         ]
         | None
     ) = None
     mistakes: Annotated[bool, option("Count mistakes by category, severity and slice.")] = True
-    checks: Annotated[bool, option("Run the cheap checks of heldout doctor.", rare=True)] = True
     exclude: Exclude = ()
     cluster: Cluster | None = None
     balance: Balance | None = None

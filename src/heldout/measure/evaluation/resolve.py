@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from heldout.core.context import Context
@@ -15,7 +14,7 @@ from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import Chosen, choose, distinct, limited
 from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Scoring
-from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
+from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
@@ -176,7 +175,7 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         label_map=None
         if label_map in (None, "identity")
         else context.bound.get(label_map, label_map),
-        reference=_reference(request.reference, context),
+        reference=context.bound.get(str(request.reference), request.reference),
         baseline=_baseline(request.baseline, whole, testsets),
         gates=tuple(map(parse_gate, request.fail_under)) if isinstance(request, Evaluate) else (),
     )
@@ -194,21 +193,6 @@ def _baseline(name: str | None, whole: Sequence[TestSet], used: Sequence[TestSet
     raise NotFound(f"baseline {name!r} is not among the test sets", fix="add it with -t")
 
 
-def _reference(text: str | None, context: Context) -> ReferenceLine | str | None:
-    """The line that a request names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
-    if text is None or text in context.bound:
-        return None if text is None else context.bound[text]
-    if not text.partition(":")[0].endswith(".csv"):
-        return text
-    path, _, columns = text.partition(":")
-    x, colon, y = columns.partition(":")
-    if not colon:
-        raise UserError(
-            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
-        )
-    return reference_line(read_population([Path(path)], x=x, y=y))
-
-
 def _check(job: Evaluation) -> None:
     """Refuse what cannot work now, and not after hours of prediction."""
     request = job.request
@@ -224,11 +208,7 @@ def _check(job: Evaluation) -> None:
     for testset in job.whole:
         own = (("--cluster", job.cluster(testset)), ("--balance", request.balance))
         for flag, column in own:
-            try:
-                there = column is None or has_columns(testset, column)
-            except UserError as error:
-                raise UserError(f"{flag}: {error.message}", fix=error.fix) from None
-            if not there:
+            if column is not None and not has_columns(testset, column):
                 raise NotFound(
                     f"{testset.name} has no column {column!r} for {flag}",
                     fix="heldout ls --columns lists them",
