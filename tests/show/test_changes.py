@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.show import ReportData, figures, wording
+from heldout.show import wording
+from heldout.show.exports import figures
 from heldout.show.tables import findings, leaderboard
-from heldout.show.view import ReportView, difference_interval, ranks
+from heldout.show.view import ReportData, ReportView, difference_interval, ranks
 
 from .records import everything, score
 

@@ -17,7 +17,10 @@ import heldout.show
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Comparison, Record
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, charts, figures, matrix_figure
+from heldout.show import charts
+from heldout.show.exports import figures
+from heldout.show.score_figures import matrix_figure
+from heldout.show.view import ReportData
 
 from .records import fits, score, tallies
 from .test_learning import records as learning_records

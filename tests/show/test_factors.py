@@ -15,13 +15,13 @@ import pytest
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Summary
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures
 from heldout.show.axes import CurveAxis
 from heldout.show.charts import VL_VERSION
+from heldout.show.exports import figures
 from heldout.show.page import render_report
 from heldout.show.tables import curve_notes
 from heldout.show.thumbnails import ACROSS, ALONG, chosen_images, examples
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 from tests.measure.score.factor_worlds import factor_world, size_world
 
 from .factor_data import MODELS, drawn, factor_report, factor_worlds

@@ -15,20 +15,15 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.show.embed import script_hash, static
 from heldout.show.graph import (
-    ABOVE,
     ALONE,
-    BELOW,
     LETTER,
     LINE,
-    MIDDLE,
     GraphData,
     GraphLayout,
     Node,
     community_colours,
     render_graph,
     render_svg,
-    score_colours,
-    score_ends,
     short_name,
     write_graph,
 )
@@ -90,7 +85,7 @@ def test_a_png_is_drawn_from_the_svg(tmp_path: Path) -> None:
     from PIL import Image
 
     data = made_graph(10)
-    write_graph(data, tmp_path / "g.png", model="ant")
+    write_graph(data, tmp_path / "g.png")
     with Image.open(tmp_path / "g.png") as image:
         assert image.width == pytest.approx(2 * max(data.layout.width, 560), abs=3)
         colours = image.convert("RGB").getcolors(1 << 20)
@@ -103,19 +98,14 @@ def test_communities_have_colours_and_loners_are_grey() -> None:
     assert colours[0] == colours[1] != ALONE and colours[2] == ALONE
 
 
-def test_scores_are_coloured_about_the_model_on_everything() -> None:
+def test_scores_lie_about_the_model_on_everything() -> None:
     values = (0.2, 0.6, 0.9)
     nodes = [
         Node(name=str(i), label="", size=9, scores={"m": made_score(v, 9)})
         for i, v in enumerate(values)
     ]
-    nodes.append(Node(name="none", label="", size=9))
-    overall = {"m": made_score(0.6, 27)}
-    data = GraphData(title="t", nodes=nodes, overall=overall)
-    colours = score_colours(data, "m", [*values, None])
-    assert colours[0] == BELOW and colours[1] == MIDDLE and colours[3] == MIDDLE
-    assert colours[2] not in (ABOVE, MIDDLE)  # above, but by less than the lowest is below
-    assert score_ends(data, "m") == pytest.approx((0.2, 1.0))
+    data = GraphData(title="t", nodes=nodes, overall={"m": made_score(0.6, 27)})
+    assert (data.middle("m"), data.spread("m")) == pytest.approx((0.6, 0.4))
 
 
 def test_what_is_no_graph_is_refused(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from heldout.measure.mistakes.panel import Kind
 from heldout.measure.mistakes.tally import Study, tally
 from heldout.measure.mistakes.verdicts import mistakes_of, verdicts
 from heldout.measure.score.records import Score
-from heldout.show import ReportData, figures
+from heldout.show.exports import figures
 from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff
 from heldout.show.mistakes import cards, class_text, gallery, spread
 from heldout.show.page import render_report
 from heldout.show.tables import discoveries
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 from tests.measure.score.worlds import single_label, world_testset
 
 from .records import CATEGORY_NAMES, HOSTILE, card, discovered, everything, score, tallies

@@ -15,9 +15,10 @@ import pytest
 from heldout.core.records import to_dict
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import Comparison, Score, from_dict
-from heldout.show import ReportData, figures, write_report
 from heldout.show.embed import compact, script_hash, script_json
-from heldout.show.page import render_report
+from heldout.show.exports import figures
+from heldout.show.page import render_report, write_report
+from heldout.show.view import ReportData
 
 from .records import HOSTILE, everything, hostile, score, scores, slice_scores
 

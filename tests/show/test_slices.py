@@ -6,9 +6,10 @@ import pytest
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures
+from heldout.show.exports import figures
 from heldout.show.page import render_report
 from heldout.show.score_figures import MOST_VALUES
+from heldout.show.view import ReportData
 
 from .records import COLUMNS, everything, score
 

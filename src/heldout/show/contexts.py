@@ -29,7 +29,7 @@ def write_graphs(request: Graph, result: Result, context: Context) -> None:
         if data is None or path not in pictures:
             write_json(path, drawn.graph.to_dict())
         else:
-            write_graph(data, path, model=data.models[0] if data.models else None)
+            write_graph(data, path)
         context.say(f"wrote {path}")
 
 

@@ -27,7 +27,7 @@ from heldout.curate.contexts.describe import Lift
 from heldout.measure.score.records import Score
 from heldout.show import charts
 from heldout.show.embed import render, script_json
-from heldout.show.wording import count, is_share, metric_name, plain_digits, plural, value_text
+from heldout.show.wording import count, is_share, metric_name, plain_digits, plural
 
 LARGEST, SMALLEST = 26.0, 5.0
 """Radii of the largest node and of the smallest that is still drawn."""
@@ -205,7 +205,6 @@ text{{font-family:{charts.FONT};fill:{charts.INK}}}
 .island text{{font-size:11px;font-weight:700;letter-spacing:.02em}}
 .edge{{stroke:#7d8790;stroke-opacity:.42;stroke-linecap:round}}
 .node circle{{stroke:#fff;stroke-width:1.5}}
-.scored .island path{{fill:{ALONE};stroke:{ALONE}}}
 """
 _HEAD, _FOOT = 64.0, 56.0
 
@@ -309,11 +308,11 @@ class GraphData:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def write_graph(data: GraphData, path: Path, *, model: str | None = None) -> None:
+def write_graph(data: GraphData, path: Path) -> None:
     """Write the graph to ``path``: an interactive page, an SVG or a PNG, by its ending.
 
-    The same data give the same bytes. ``model`` colours a still picture by that model's scores; the
-    page offers every model.
+    The same data give the same bytes. Pictures are coloured by community; the page also by the scores
+    of every model.
     """
     chosen = path.suffix.removeprefix(".").lower()
     if chosen not in FORMATS:
@@ -323,10 +322,10 @@ def write_graph(data: GraphData, path: Path, *, model: str | None = None) -> Non
     if chosen == "html":
         write_text(path, render_graph(data))
     elif chosen == "svg":
-        write_text(path, render_svg(data, model=model))
+        write_text(path, render_svg(data))
     else:
         vl = require("vl_convert", extra="figures", purpose="drawing a graph as PNG")
-        write_bytes(path, bytes(vl.svg_to_png(render_svg(data, model=model), scale=2)))
+        write_bytes(path, bytes(vl.svg_to_png(render_svg(data), scale=2)))
 
 
 def render_graph(data: GraphData) -> str:
@@ -403,42 +402,14 @@ def community_colours(data: GraphData) -> list[str]:
     return colours
 
 
-def score_colours(data: GraphData, model: str, values: Sequence[float | None]) -> list[str]:
-    """A colour for each score of a model: how far below or above the middle; grey for None."""
-    middle, spread = data.middle(model), data.spread(model)
-    parts = [0.0 if value is None else (value - middle) / spread for value in values]
-    return [_mixed(MIDDLE, ABOVE if p > 0 else BELOW, min(1.0, abs(p))) for p in parts]
-
-
-def score_ends(data: GraphData, model: str) -> tuple[float, float]:
-    """The scores at the two ends of the colours; a share stays between 0 and 1."""
-    low, high = data.middle(model) - data.spread(model), data.middle(model) + data.spread(model)
-    return (max(0.0, low), min(1.0, high)) if is_share(data.metric) else (low, high)
-
-
-def _mixed(first: str, second: str, part: float) -> str:
-    """A colour between two, ``part`` of the way from the first.
-
-    >>> _mixed("#000000", "#ffffff", 0.5)
-    '#808080'
-    """
-    pairs = zip(bytes.fromhex(first[1:]), bytes.fromhex(second[1:]), strict=True)
-    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in pairs)
-
-
 # ---- SVG -----------------------------------------------------------------------------------------
 
 
-def render_svg(data: GraphData, *, model: str | None = None) -> str:
-    """The graph as one SVG file, coloured by community or by a model's score, with its key."""
-    colours = community_colours(data)
-    if model is not None:
-        scores = [node.scores.get(model) for node in data.nodes]
-        colours = score_colours(data, model, [None if s is None else s.value for s in scores])
+def render_svg(data: GraphData) -> str:
+    """The graph as one SVG file, coloured by community, with its key."""
     width = max(data.layout.width, 560.0)
-    height = data.layout.height + _HEAD + _FOOT + (0.0 if model is None else 28.0)
+    height = data.layout.height + _HEAD + _FOOT
     shift = (width - data.layout.width) / 2
-    scored = "" if model is None else ' class="scored"'
     title, about = escape(data.title), escape(data.words)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -449,9 +420,9 @@ def render_svg(data: GraphData, *, model: str | None = None) -> str:
         f'<rect width="100%" height="100%" fill="#fff"/>\n'
         f'<text x="24" y="32" style="font-size:17px;font-weight:700">{title}</text>\n'
         f'<text x="24" y="52" class="quiet">{about}</text>\n'
-        f'<g transform="translate({_n(shift)} {_n(_HEAD)})"{scored}>\n'
-        f"{_marks(data, colours)}\n</g>\n"
-        f'<g transform="translate(24 {_n(height - 26)})">{_key(data, model)}</g>\n'
+        f'<g transform="translate({_n(shift)} {_n(_HEAD)})">\n'
+        f"{_marks(data, community_colours(data))}\n</g>\n"
+        f'<g transform="translate(24 {_n(height - 26)})">{_key(data)}</g>\n'
         "</svg>\n"
     )
 
@@ -500,7 +471,7 @@ def _edge_width(data: GraphData, weight: float) -> float:
     return 0.8 + 4.2 * max(0.0, min(1.0, part))
 
 
-def _key(data: GraphData, model: str | None) -> str:
+def _key(data: GraphData) -> str:
     """What sizes, lines and colours mean."""
     sizes = [node.size for node in data.nodes]
     r = data.layout.radius.max()
@@ -519,18 +490,6 @@ def _key(data: GraphData, model: str | None) -> str:
             f'<text class="quiet" x="{_n(x + 32)}" y="0">{weight:g}</text>'
         )
         x += 66
-    if model is not None:
-        low, high = score_ends(data, model)
-        steps = [low + step / 4 * (high - low) for step in range(5)]
-        parts += [
-            f'<rect x="{_n(22 * place)}" y="-42" width="22" height="11" fill="{colour}"/>'
-            for place, colour in enumerate(score_colours(data, model, steps))
-        ]
-        ends = f"{value_text(data.metric, low)} to {value_text(data.metric, high)}"
-        parts.append(
-            f'<text class="quiet" x="120" y="-32">{escape(model)}, {metric_name(data.metric)}: '
-            f"{escape(ends)}</text>"
-        )
     return "".join(parts)
 
 
