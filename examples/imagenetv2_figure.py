@@ -14,7 +14,9 @@ from heldout import Workspace, evaluate
 from heldout.data.importing import read_testset
 from heldout.data.testset import save
 from heldout.models.predictions.import_predictions import import_files
-from heldout.show import ReportData, write_figures, write_report
+from heldout.show.exports import write_figures
+from heldout.show.page import write_report
+from heldout.show.view import ReportData
 
 data = Path(os.environ.get("HELDOUT_SHARED_DATA", "../shared/data")) / "imagenetv2"
 workspace = Workspace(Path("imagenetv2-figure"))

@@ -96,7 +96,7 @@ def test_eval_takes_a_configuration(here: Path, capsys: pytest.CaptureFixture[st
     )
     assert invoke(["predict", "-m", "lite0", "-t", "compose:mine.toml"]) == 0
     capsys.readouterr()
-    command = ["eval", "-m", "lite0", "-t", "compose:mine.toml", "--json", "--no-checks"]
+    command = ["eval", "-m", "lite0", "-t", "compose:mine.toml", "--json"]
     assert invoke([*command, "--by", "size", "--replicates", "50"]) == 0
     slices = {row.get("slice") for row in json.loads(capsys.readouterr().out)}
     assert {"all", "size=0.1", "size=0.5"} <= slices

@@ -137,9 +137,7 @@ def test_a_context_crossed_with_another_column(run: Run, tmp_path: Path, made: s
         assert record["low"] <= record["value"] <= record["high"]
     whole = {r["model"]: r for r in scores if r["slice"] == "all"}
     assert whole["good"]["n"] == len(images)  # every image once
-    reported = run(
-        "report", records, "-o", page, "--also", f"figures={tmp_path / 'f'}", "-w", place
-    )
+    reported = run("report", records, "-o", page, "--figures", tmp_path / "f", "-w", place)
     assert reported.code == 0, reported.err
     figure = "-".join(sorted((context, column)))
     assert (tmp_path / "f" / f"slices-{testset.name}-{figure}.svg").is_file()

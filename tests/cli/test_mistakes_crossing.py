@@ -74,7 +74,7 @@ def test_composed_images_by_size_and_place(run: Run, composed: list[str]) -> Non
     check_page(html, "places", "x-y", "x 0.05")
     gallery = html[html.index('<ol class="mistakes">') :]
     assert 'src="data:image/jpeg;base64,' in gallery
-    again = run("report", "records.json", "-o", "again.html", "--also", "figures=figures")
+    again = run("report", "records.json", "-o", "again.html", "--figures", "figures")
     assert again.code == 0, again.err
     second = Path("again.html").read_text(encoding="utf-8")
     check_page(second, "sizes", "size", "size 0.02")

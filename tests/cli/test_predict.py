@@ -100,14 +100,13 @@ def test_failed_images_are_listed(run: Run, tmp_path: Path) -> None:
     assert Path("runs/predict-failed.csv").read_text().count("\n") == 3
     again = run("predict", "-m", f"{model_file(tmp_path)}:a", "-t", "colours-1")
     assert again.code == 3 and again.err.count("failed: ") == 2
-    assert "mended: --retry-failed" in again.err
+    assert "prune -t SET -m MODEL --delete" in again.err
     make_set(tmp_path / "whole", images=30, broken=())
     sound = (tmp_path / "whole" / "files" / "0002.img").read_bytes()
     (tmp_path / "files" / "0002.img").write_bytes(sound)
-    mended = run(
-        "predict", "-m", f"{tmp_path / 'models.py'}:a", "-t", "colours-1", "--retry-failed"
-    )
-    assert mended.code == 3 and mended.err.count("failed: ") == 1
+    run("prune", "-t", "colours-1", "-m", "a", "--delete")
+    fixed = run("predict", "-m", f"{tmp_path / 'models.py'}:a", "-t", "colours-1")
+    assert fixed.code == 3 and fixed.err.count("failed: ") == 1
 
 
 def test_a_file_of_outputs_is_not_run(run: Run, place: Workspace) -> None:

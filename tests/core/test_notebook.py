@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pytest
-
 from heldout.core.context import Result
-from heldout.core.notebook import dot_plot, html
-from heldout.core.records import Count, Table, grids
+from heldout.core.records import Count, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,40 +60,3 @@ def test_html_is_well_formed_and_escaped() -> None:
     page = RESULT._repr_html_()
     ET.fromstring(f"<div>{page}</div>")
     assert "&lt;y&gt;" in page and "<y>" not in page and "<script" not in page
-
-
-def test_the_chart_has_a_dot_and_an_interval_a_row_in_their_places() -> None:
-    (grid, _) = grids(RESULT.records)
-    chart = ET.fromstring(dot_plot(grid))
-    space = "{http://www.w3.org/2000/svg}"
-    dots = [float(dot.get("cx", "")) for dot in chart.iter(f"{space}circle")]
-    lines = [
-        (float(line.get("x1", "")), float(line.get("x2", "")))
-        for line in chart.iter(f"{space}line")
-        if line.get("opacity") is None
-    ]
-    assert len(dots) == len(lines) == 2, "the first metric alone"
-    assert dots[0] < dots[1] and all(
-        low < dot < high for dot, (low, high) in zip(dots, lines, strict=True)
-    )
-    for dot, (low, high) in zip(dots, lines, strict=True):
-        assert (high - dot) / (dot - low) == pytest.approx(2, rel=0.02), "the scale is linear"
-    title = chart.find(f"{space}title")
-    assert title is not None and title.text == "a|b, top1"
-    ticks = [
-        text.text for text in chart.iter(f"{space}text") if text.get("text-anchor") == "middle"
-    ]
-    assert ticks == ["65.00", "70.00", "75.00", "80.00", "85.00"]
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1e-9, 12345.0, -3.0])
-def test_one_value_has_a_chart_too(value: float) -> None:
-    mark = Mark(testset="t", model="m", metric="x", value=value, low=value, high=value)
-    chart = html([mark])
-    assert "nan" not in chart and re.search(r'cx="[\d.]+"', chart)
-
-
-def test_without_intervals_there_is_no_chart() -> None:
-    assert "<svg" not in html([Count(name="images", value=3)])
-    assert "<svg" not in html([Mark(testset="t", model="m", metric="x", value=0.5)])
-    assert "<svg" not in html([Mark(testset="t", model="m", metric="x", value=None)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import random
 import time
 from dataclasses import replace
@@ -118,12 +117,7 @@ class FirstRows(Chooser):
 
 class Clock(Changed):
     def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
-        return with_column(built, "day", [str(datetime.date.today())] * len(built.images))
-
-
-class ClockSeconds(Changed):
-    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
-        return with_column(built, "day", [int(time.time() // 86400)] * len(built.images))
+        return with_column(built, "made", [time.time_ns()] * len(built.images))
 
 
 class GlobalRandom(Changed):
@@ -274,11 +268,6 @@ class SecretlySeeded(Chooser):
     guarantees = Guarantees(seeded=False)
 
 
-class NotANumber(Changed):
-    def change(self, built: RecipeResult, parameters: Any, context: BuildContext) -> RecipeResult:
-        return with_column(built, "depth", [float("nan")] * len(built.images))
-
-
 class Loose(Request, frozen=True, kw_only=True):
     per_class: int
     names: tuple[str, ...] = ()
@@ -349,7 +338,6 @@ class NotARecipe:
 chooser = Chooser()
 first_rows = FirstRows()
 clock = Clock()
-clock_seconds = ClockSeconds()
 global_random = GlobalRandom()
 hash_seed = HashSeed()
 remembers = Remembers()
@@ -369,7 +357,6 @@ partial_truth = PartialTruth()
 no_truth = NoTruth()
 no_kind = NoKind()
 secretly_seeded = SecretlySeeded()
-not_a_number = NotANumber()
 bad_parameters = BadParameters()
 bad_promises = BadPromises()
 mixes = Mixes()

@@ -19,8 +19,8 @@ from heldout.measure.evaluation.resolve import resolve
 from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import counts, scores
-from heldout.show import ReportData
 from heldout.show.thumbnails import examples
+from heldout.show.view import ReportData
 from tests.measure.score.factor_worlds import FactorWorld, factor_world
 
 MODELS = ("oak", "yew", "ash")

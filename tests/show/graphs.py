@@ -8,7 +8,9 @@ import io
 import numpy as np
 from PIL import Image
 
-from heldout.show.graph import Edge, GraphData, Node, NodeScore, Trait
+from heldout.curate.contexts.describe import Lift
+from heldout.measure.score.records import Score
+from heldout.show.graph import GraphData, Node
 
 
 def made_graph(
@@ -37,7 +39,7 @@ def made_graph(
             shared = len(np.intersect1d(sets[a], sets[b])) / min(len(sets[a]), len(sets[b]))
             near[a, b] = near[b, a] = shared
             if shared >= 0.2:
-                edges.append(Edge(a=a, b=b, weight=shared))
+                edges.append((a, b, shared))
     np.fill_diagonal(near, -1)
     labels = [names[i] if i < len(names) else f"context {i}" for i in range(n)]
     ids = [f"image-{i:04d}" for i in range(images)]
@@ -50,7 +52,17 @@ def made_graph(
                 size=len(sets[i]),
                 community=int(group[i]),
                 scores={m: _score(rng, len(sets[i])) for m in ("ant", "bee")},
-                traits=[Trait(label=labels[(i + 1) % n], lift=3.25, low=2.0, high=5.0)],
+                traits=[
+                    Lift(
+                        context=labels[(i + 1) % n],
+                        images=3,
+                        rate=0.5,
+                        class_rate=0.2,
+                        lift=3.25,
+                        low=2.0,
+                        high=5.0,
+                    )
+                ],
                 nearest=[(int(near[i].argmax()), 0.25)],
                 farthest=[(int((i + n // 2) % n), 0.9)],
                 members=sets[i].tolist(),
@@ -62,15 +74,17 @@ def made_graph(
         weight="overlap",
         images=ids,
         thumbnails={int(i): picture(int(i)) for i in sets[0][:5]} if thumbnails else {},
-        overall={m: NodeScore(value=0.7, n=images) for m in ("ant", "bee")},
-        distance="jensen-shannon",
-        notes=("Made for a test.",),
+        overall={m: made_score(0.7, images) for m in ("ant", "bee")},
     )
 
 
-def _score(rng: np.random.Generator, n: int) -> NodeScore:
+def made_score(value: float, n: int, **limits: float) -> Score:
+    return Score(model="m", testset="t", truth="o", metric="top1", value=value, n=n, **limits)
+
+
+def _score(rng: np.random.Generator, n: int) -> Score:
     value = float(rng.binomial(n, rng.uniform(0.4, 0.95))) / n
-    return NodeScore(value=value, n=n, low=max(0.0, value - 0.08), high=min(1.0, value + 0.08))
+    return made_score(value, n, low=max(0.0, value - 0.08), high=min(1.0, value + 0.08))
 
 
 def picture(seed: int) -> str:

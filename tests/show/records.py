@@ -13,9 +13,9 @@ from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.slices import format_slice, parse_slice
-from heldout.show import ReportData
 from heldout.show.mistakes import MistakeCard
 from heldout.show.thumbnails import Example
+from heldout.show.view import ReportData
 
 HASH = "0123456789abcdef" * 4
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="

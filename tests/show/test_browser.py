@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from heldout.core.records import to_dict
-from heldout.show import ReportData, write_report
+from heldout.show.page import write_report
+from heldout.show.view import ReportData
 
 from .factor_data import factor_report
 from .records import HOSTILE, everything, hostile

@@ -17,7 +17,10 @@ import heldout.show
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Comparison, Record
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, charts, figures, matrix_figure
+from heldout.show import charts
+from heldout.show.exports import figures
+from heldout.show.score_figures import matrix_figure
+from heldout.show.view import ReportData
 
 from .records import fits, score, tallies
 from .test_learning import records as learning_records
@@ -158,19 +161,6 @@ def test_curves_rise_with_their_values_and_run_along_the_column() -> None:
     assert picture.labels["60 %"]["y"] == pytest.approx(picture["rule"][0][0]["y"], abs=1)
 
 
-def test_differences_along_a_column_lie_above_zero_where_the_first_model_is_better() -> None:
-    records: list[Record] = [score(m, "s", 50, 100) for m in "ab"]
-    records += [score(m, "s", 50, 100, slice=f"k={v}") for m in "ab" for v in (1, 2)]
-    records += [
-        Comparison(model="a", other="b", difference=d, slice=f"k={v}", p=p, **BASE)
-        for v, d, p in ((1, -0.1, 0.5), (2, 0.3, 0.01))
-    ]
-    picture, _ = drawn("comparisons-s-top1-k", records)
-    (zero,), (first, second) = picture["rule"][0], picture["symbol"][0]
-    assert first["x"] < second["x"] and second["y"] < zero["y"] < first["y"]
-    assert (first["fill"], second["fill"]) == ("white", charts.BLUE)
-
-
 def test_learning_curves_rise_with_labels() -> None:
     picture, _ = drawn("learning-set-original-accuracy", learning_records(("random", "best")))
     for line in picture["line"]:
@@ -218,16 +208,6 @@ def test_a_matrix_has_two_hues_and_its_first_row_on_top() -> None:
     assert picture.labels["p"]["x"] < picture.labels["q"]["x"]
 
 
-def test_mistakes_over_two_columns_are_deepest_where_most_are_wrong() -> None:
-    many, few = ([score("m", "new", 5, 10), *tallies(["m"], "new", slices=[{"a": 1, "b": v}], of=n)]
-                 for v, n in ((1, 100), (2, 1000)))  # fmt: skip
-    picture, spec = drawn("mistakes-new-original-by-a-b", [*many, *few[1:]])
-    rows = spec["layer"][0]["data"]["values"]
-    first, second = picture["rect"][0]
-    assert [row["down"] for row in rows] == ["1", "2"] and first["y"] < second["y"]
-    assert rows[0]["value"] > rows[1]["value"] and light(first) < light(second)
-
-
 def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> None:
     hits = {"a": (60, 50), "b": (80, 60), "c": (90, 85)}
     records: list[Record] = [
@@ -251,31 +231,6 @@ def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> 
         assert up["y"] > at[model]["y"] > up["y2"]
         assert beside["x"] < at[model]["x"] < beside["x2"]
     assert picture["area"][0][0]["y"] > picture["area"][0][0]["y2"]
-
-
-def test_lines_of_ranks_have_the_first_on_top_and_go_up_where_a_model_rises() -> None:
-    hits = {"falls": (90, 50), "first": (95, 94), "rises": (60, 80), "last": (40, 30)}
-    records = [
-        score(m, t, k, 100) for m, pair in hits.items() for t, k in zip("ab", pair, strict=True)
-    ]
-    picture, spec = drawn("ranks", records, baseline="a")
-    rows = spec["data"]["values"]
-    dots = {
-        (row["model"], row["set"]): dot for row, dot in zip(rows, picture["symbol"][0], strict=True)
-    }
-    for place, order in enumerate(
-        (["first", "falls", "rises", "last"], ["first", "rises", "falls", "last"])
-    ):
-        assert rising([dots[model, place]["y"] for model in order])
-        assert len({dots[model, place]["x"] for model in order}) == 1
-    assert dots["last", 0]["x"] < dots["last", 1]["x"]
-    assert picture.labels["a"]["x"] < picture.labels["b"]["x"]
-    colours = {model: dots[model, 1]["fill"] for model in hits}
-    assert (colours["rises"], colours["falls"]) == (charts.BLUE, charts.VERMILLION)
-    assert colours["first"] == colours["last"] not in (charts.BLUE, charts.VERMILLION)
-    names = {text["text"]: text for text in picture["text"][0] if text["text"]}
-    assert all(names[model]["y"] == dots[model, 0]["y"] for model in hits)
-    assert {row["rank"] for row in rows if row["model"] == "rises"} == {"3 of 4", "2 of 4"}
 
 
 EXPRESSIONS = {"expr", "labelExpr", "calculate", "filter", "test", "signal", "update"}

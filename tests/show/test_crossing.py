@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures
+from heldout.show.exports import figures
 from heldout.show.score_figures import all_figures
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 
 from .records import score
 

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 
 from heldout.core.errors import NotApplicable
-from heldout.show import ReportData
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 
 from .records import fits, score, scores
 

@@ -15,13 +15,13 @@ import pytest
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Summary
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures
 from heldout.show.axes import CurveAxis
 from heldout.show.charts import VL_VERSION
+from heldout.show.exports import figures
 from heldout.show.page import render_report
 from heldout.show.tables import curve_notes
 from heldout.show.thumbnails import ACROSS, ALONG, chosen_images, examples
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 from tests.measure.score.factor_worlds import factor_world, size_world
 
 from .factor_data import MODELS, drawn, factor_report, factor_worlds
@@ -45,7 +45,6 @@ def test_every_figure_compiles_and_is_described() -> None:
         "slices-factors-angle-angle-relative",
         "slices-factors-angle-angle-size",
         "slices-factors-place-x-y",
-        "comparisons-factors-size-top1-size",
     } <= set(found)
     for spec in found.values():
         assert vl_convert.vegalite_to_vega(spec, vl_version=VL_VERSION)["marks"]

@@ -10,8 +10,9 @@ import pytest
 import heldout.measure.score
 import heldout.show
 from heldout.core.errors import MissingExtra, UserError
-from heldout.show import ReportData, figures, write_figures
 from heldout.show.charts import VL_VERSION, Figure, slug, with_unique_names
+from heldout.show.exports import figures, write_figures
+from heldout.show.view import ReportData
 
 from .records import everything, hostile, score
 

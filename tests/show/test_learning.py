@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 
 from heldout.measure.score.records import Learning, Record
-from heldout.show import ReportData
 from heldout.show.learning import MOST
 from heldout.show.mistake_figures import learning_figures
 from heldout.show.page import render_report
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 
 NASTY = "<b>x</b>&\"'\\u0022+error"
 

@@ -15,12 +15,12 @@ from heldout.measure.mistakes.panel import Kind
 from heldout.measure.mistakes.tally import Study, tally
 from heldout.measure.mistakes.verdicts import mistakes_of, verdicts
 from heldout.measure.score.records import Score
-from heldout.show import ReportData, figures
+from heldout.show.exports import figures
 from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff
 from heldout.show.mistakes import cards, class_text, gallery, spread
 from heldout.show.page import render_report
 from heldout.show.tables import discoveries
-from heldout.show.view import ReportView
+from heldout.show.view import ReportData, ReportView
 from tests.measure.score.worlds import single_label, world_testset
 
 from .records import CATEGORY_NAMES, HOSTILE, card, discovered, everything, score, tallies
@@ -113,7 +113,6 @@ def test_bars_are_cut_without_gaps() -> None:
             for (_, end), (start, _) in pairwise(cuts):
                 assert start == pytest.approx(end, abs=1e-6)
             assert cuts[-1][1] == pytest.approx(ends[key], abs=1e-5)
-    assert "mistakes-new-original-by-left-top" in specs
     assert [
         v["at"] for v in specs["mistakes-new-original-by-quality"]["layer"][0]["data"]["values"]
     ]

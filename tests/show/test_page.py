@@ -15,9 +15,10 @@ import pytest
 from heldout.core.records import to_dict
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import Comparison, Score, from_dict
-from heldout.show import ReportData, figures, write_report
 from heldout.show.embed import compact, script_hash, script_json
-from heldout.show.page import render_report
+from heldout.show.exports import figures
+from heldout.show.page import render_report, write_report
+from heldout.show.view import ReportData
 
 from .records import HOSTILE, everything, hostile, score, scores, slice_scores
 
@@ -62,7 +63,7 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(seed: str) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(Path(__file__).parents[2])],
-        env={"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=True,

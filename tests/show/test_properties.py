@@ -10,9 +10,10 @@ import pytest
 from heldout.core.errors import UserError
 from heldout.measure.score.records import Record, Summary
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures, matrix_figure
-from heldout.show.exports import write_figure
+from heldout.show.exports import figures, write_figure
 from heldout.show.page import render_report
+from heldout.show.score_figures import matrix_figure
+from heldout.show.view import ReportData
 
 from .records import HOSTILE, score
 
@@ -60,7 +61,7 @@ def test_the_report_says_slopes_and_reads_the_membership() -> None:
 
 
 def test_hostile_values_are_drawn(tmp_path: Path) -> None:
-    from heldout.show import write_figures
+    from heldout.show.exports import write_figures
 
     data = against_distance(HOSTILE[:5])
     written = write_figures(data, tmp_path, formats=("svg",))

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from heldout.measure.score.fits import from_axes
 from heldout.measure.score.records import Fit
-from heldout.show import ReportData, figures
 from heldout.show.axes import position, ticks
+from heldout.show.exports import figures
 from heldout.show.score_figures import confidence_band, line_ends
+from heldout.show.view import ReportData
 
 from .records import everything, fits, score, scores
 

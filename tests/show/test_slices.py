@@ -6,9 +6,10 @@ import pytest
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.slices import format_slice
-from heldout.show import ReportData, figures
+from heldout.show.exports import figures
 from heldout.show.page import render_report
 from heldout.show.score_figures import MOST_VALUES
+from heldout.show.view import ReportData
 
 from .records import COLUMNS, everything, score
 
@@ -121,38 +122,6 @@ def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> N
     drawn = [row["at"] for row in figure.spec["data"]["values"]]
     assert drawn == [f"v{k:03d}" for k in range(MOST_VALUES)]
     assert "40 lowest of 60" in figure.caption
-
-
-def test_three_columns_are_a_heat_map_for_each_value_of_the_shortest() -> None:
-    bins = (":0.5", "0.5:0.7", "0.7:")
-    slices = [
-        {"near": near, "class": name, "domain": place}
-        for near in bins
-        for name in ("dog", "cat", "cow", "hen")
-        for place in ("photo", "sketch", "art", "toy", "clip")
-        if (near, name) != ("0.7:", "hen")
-    ]
-    records = [score("m", "s", 90, 100)]
-    records += [score("m", "s", k, 100, slice=format_slice(v)) for k, v in enumerate(slices)]
-    found = figures(ReportData(title="", records=records, columns={"s": {}}))
-    sheets = [spec for name, spec in found.items() if name.startswith("slices")]
-    headings = [
-        next(p["value"] for p in spec["params"] if p["name"] == "heading") for spec in sheets
-    ]
-    assert headings == [
-        "class × domain, near under 0.5: ",
-        "class × domain, near 0.5:0.7: ",
-        "class × domain, near 0.7 and over: ",
-    ]
-    for spec in sheets:  # one scale, and the same cells everywhere
-        colour = next(
-            layer["encoding"]["color"]
-            for layer in spec["layer"]
-            if layer.get("mark", {}).get("type") == "rect" and "scale" in layer["encoding"]["color"]
-        )
-        assert colour["scale"]["domain"] == [0.0, (len(slices) - 1) / 100]
-        across = next(p["value"] for p in spec["params"] if p["name"] == "across")
-        assert across == ["cat", "cow", "dog", "hen"]
 
 
 def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from heldout.core.errors import EXIT_DONE
 from heldout.core.extras import require
 from heldout.core.notebook import html, latex, markdown
-from heldout.core.progress import Progress, byte_progress, image_progress, no_progress
+from heldout.core.progress import (
+    Bytes,
+    Progress,
+    byte_progress,
+    image_progress,
+    no_bytes,
+    no_progress,
+)
 from heldout.core.records import to_dict, to_json
 from heldout.core.workspace import Workspace
 
@@ -56,21 +63,11 @@ class Context:
 
     def progress(self, label: str, *, what: str = "images") -> AbstractContextManager[Progress]:
         """Progress of long work, shown on standard error."""
-        return image_progress(label, what=what) if self.talk else _silence()
+        return image_progress(label, what=what) if self.talk else nullcontext(no_progress)
 
-    def downloads(self) -> AbstractContextManager[Callable[[str, int, int | None], None]]:
+    def downloads(self) -> AbstractContextManager[Bytes]:
         """Progress of bytes: call it with a name, bytes done and bytes in all."""
-        return byte_progress() if self.talk else _no_bytes()
-
-
-@contextmanager
-def _silence() -> Iterator[Progress]:
-    yield no_progress
-
-
-@contextmanager
-def _no_bytes() -> Iterator[Callable[[str, int, int | None], None]]:
-    yield lambda name, done, total: None
+        return byte_progress() if self.talk else nullcontext(no_bytes)
 
 
 @dataclass(repr=False)

@@ -46,6 +46,14 @@ def no_progress(tick: Tick) -> None:
     """Report nothing."""
 
 
+Bytes = Callable[[str, int, int | None], None]
+"""Takes a name, bytes done and bytes in all (or None)."""
+
+
+def no_bytes(name: str, done: int, total: int | None) -> None:
+    """Report nothing."""
+
+
 def format_seconds(seconds: float) -> str:
     """A span of time for people.
 
@@ -109,10 +117,10 @@ def rich_progress(label: str) -> Iterator[Progress]:
 
 
 @contextmanager
-def byte_progress() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Progress of downloads: call it with a name, bytes done and bytes in all (or None)."""
+def byte_progress() -> Iterator[Bytes]:
+    """Progress of downloads."""
     if not sys.stderr.isatty():
-        yield lambda name, done, total: None
+        yield no_bytes
         return
     from rich import progress as rich
     from rich.console import Console

@@ -55,24 +55,17 @@ class _Restricted(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def read_pickle(
-    path: Path,
-    *,
-    allow: Iterable[tuple[str, str]] = (),
-    stand_ins: Mapping[tuple[str, str], Any] | None = None,
-) -> Any:
+def read_pickle(path: Path, *, allow: Iterable[tuple[str, str]] = ()) -> Any:
     """Read a pickle of containers and arrays; refuse one that names anything else.
 
-    ``allow``      adds (module, name) pairs for one known layout
-    ``stand_ins``  what to use in place of a (module, name), such as a plain record for a data frame:
-                   then neither that library's code nor the library itself is needed
+    ``allow`` adds (module, name) pairs for one known layout.
     """
     try:
         handle = path.open("rb")
     except FileNotFoundError:
         raise NotFound(f"no file {path}", fix="check the path") from None
     with handle:
-        return load_pickle(handle, path, allow=allow, stand_ins=stand_ins)
+        return load_pickle(handle, path, allow=allow)
 
 
 def load_pickle(
@@ -82,7 +75,11 @@ def load_pickle(
     allow: Iterable[tuple[str, str]] = (),
     stand_ins: Mapping[tuple[str, str], Any] | None = None,
 ) -> Any:
-    """:func:`read_pickle` from an open file; ``name`` is what messages call it."""
+    """:func:`read_pickle` from an open file; ``name`` is what messages call it.
+
+    ``stand_ins``  what to use in place of a (module, name), such as a plain record for a data frame:
+                   then neither that library's code nor the library itself is needed
+    """
     try:
         return _Restricted(handle, _PLAIN | frozenset(allow), stand_ins or {}).load()
     except Exception as error:  # a hostile pickle can raise anything; nothing of it was run

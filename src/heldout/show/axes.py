@@ -12,8 +12,8 @@ import numpy as np
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.fits import from_axes, to_axes
+from heldout.measure.score.slices import number_of
 from heldout.show.charts import PERCENT_LABEL, Spec
-from heldout.show.wording import number
 
 _TAILS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03)
 _TICKS = (
@@ -92,7 +92,7 @@ class CurveAxis:
     @cached_property
     def places(self) -> dict[str, float] | None:
         """By value: its place; None where values are not numbers."""
-        known = {value: size for value in self.values if (size := number(value)) is not None}
+        known = {value: size for value in self.values if (size := number_of(value)) is not None}
         if len(known) < len(self.values) or self.kind.order:
             return None
         if not self.period:

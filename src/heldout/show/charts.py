@@ -1,4 +1,4 @@
-"""The six forms of charts, as Vega-Lite: dots, stacked bars, curves, heat maps, scatters, slopes.
+"""The five forms of charts, as Vega-Lite: dots, stacked bars, curves, heat maps, scatters.
 
 Text from the data must never become part of a Vega expression. That rule is kept here: this module
 writes every expression (axes.py those of tick labels), all of them constants over our own field
@@ -113,7 +113,6 @@ _LEAST_AND_MOST = [
 ]
 _UNSAFE = re.compile(r"[^a-z0-9._]+")
 _MOST_NUMBERED = 144
-_WIDEST_NAMES = 150  # pixels for names on either side of slopes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +231,9 @@ def values(rows: Rows) -> Spec:
     """Inline data; floats to six decimals, which is finer than any pixel and keeps pages small."""
     return {
         "values": [
-            {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()} for row in rows
+            # Adding 0 takes the sign off a negative zero, which not every processor computes.
+            {k: round(v, 6) + 0.0 if isinstance(v, float) else v for k, v in row.items()}
+            for row in rows
         ]
     }
 
@@ -365,25 +366,12 @@ def dot_plot(
         "height": height * len(order),
         "grows": True,
         "encoding": encoding,
-        "layer": [*layers, *dots(x, titles, shape)],
+        "layer": [
+            *layers,
+            draw("rule", {"opacity": 0.55}, **between("x", x)),
+            draw("point", x=x, **shape, **tooltip(titles)),
+        ],
     }
-
-
-def dots(x: Spec, titles: Titles, shape: Spec, **own: Any) -> list[Spec]:
-    """For each row an interval from ``low`` to ``high`` and a point at ``value``.
-
-    ``own`` are rows and a colour, where the chart does not set them for all layers.
-    """
-    return [
-        draw("rule", {"opacity": 0.55}, **between("x", x), **own),
-        draw("point", x=x, **shape, **tooltip(titles), **own),
-    ]
-
-
-def spans(rows: Rows, x: Spec) -> Spec:
-    """A broad pale rule for each row, from ``from`` to ``to``."""
-    look = {"strokeWidth": 5, "color": GRID}
-    return draw("rule", look, rows=rows, **between("x", x, "from", "to"))
 
 
 # ---- bars ----------------------------------------------------------------------------------------
@@ -461,24 +449,17 @@ def strip_of_bars(x: Spec, rows: Rows, most: float, label: str) -> Spec:
 
 
 def curves(
-    y: Spec, titles: Titles, point: Spec, order: Spec | None = None, size: int = 34, **own: Spec
+    y: Spec, titles: Titles, point: Spec, order: Spec | None = None, size: int = 34
 ) -> list[Spec]:
     """Bands from ``low`` to ``high``, lines through ``value``, and points.
 
-    ``point`` are the points' own channels, ``order`` is that along which a line runs; ``own`` is
-    the colour of bands and lines where the chart does not set it for all layers.
+    ``point`` are the points' own channels, ``order`` is that along which a line runs.
     """
     return [
-        draw("area", **between("y", y), **own),
-        draw("line", y=y, **own, **(order or {})),
+        draw("area", **between("y", y)),
+        draw("line", y=y, **(order or {})),
         draw("point", {"size": size}, y=y, **point, **tooltip(titles)),
     ]
-
-
-def filled_if_sure(colour: Spec) -> Spec:
-    """The channels of points that are filled only where the row is ``sure``."""
-    fill = {"condition": {"test": "!datum.sure", "value": "white"}, **colour}
-    return {"stroke": colour, "fill": fill}
 
 
 def dashed_curve(y: Spec, titles: Titles, order: Spec) -> list[Spec]:
@@ -518,14 +499,12 @@ def heat_map(
     percent: bool = True,
     cells: str = "",
     crossed: bool = False,
-    chosen: str = "",
 ) -> Spec:
     """Cells at the numbers ``x`` and ``y`` of ``across`` and ``down``, coloured by ``value``.
 
     ``scale``    that of the colours; there are two hues where its domain reaches below zero
     ``cells``    the field that cells are labelled with where they are few
     ``crossed``  cells without a row are crossed out, so that nobody takes them for low ones
-    ``chosen``   the model that is drawn; empty where all rows are
     """
     height = max(100, max(16, min(34, 400 // len(down))) * len(down))
     tilted = max(map(len, across)) > 5
@@ -541,8 +520,7 @@ def heat_map(
     }
     hues = DIVERGING if diverging else SEQUENTIAL
     colour = number("value", range=list(hues), interpolate="lab", **scale) | {"legend": legend}
-    own = {"rows": rows, "keep": _CHOSEN} if chosen else {}
-    layers = [draw("rect", color=colour, **tooltip(titles), **own)]
+    layers = [draw("rect", color=colour, **tooltip(titles))]
     there = {(row["x"], row["y"]) for row in rows}
     places = [(x, y) for y in range(len(down)) for x in range(len(across))]
     holes = [{"x": x, "y": y} for x, y in places if crossed and (x, y) not in there]
@@ -561,9 +539,9 @@ def heat_map(
         narrow = [{"below": 24 * len(across) + 110, "set": hidden}]
         layers.append(draw("text", text=text(cells), color=ink))
     return {
-        "rows": None if chosen else rows,
+        "rows": rows,
         "titles": titles,
-        "params": {"across": across, "down": down} | ({"chosen": chosen} if chosen else {}),
+        "params": {"across": across, "down": down},
         "height": height,
         "grows": True,
         "narrow": narrow,
@@ -593,18 +571,14 @@ def _places(field: str, label: str, count: int, **axis: Any) -> Spec:
     }
 
 
-def first_shown(ends: Sequence[float] | None) -> Spec:
-    """A heat map of the first model on show, named after the parameter ``heading``.
-
-    ``least`` and ``most`` are the ends of its scale: those of the model, or ``ends``.
-    """
-    scale: list[Spec] = [{"joinaggregate": _LEAST_AND_MOST}]
-    if ends is not None:
-        named = zip(("least", "most"), ends, strict=True)
-        scale = [{"calculate": repr(float(end)), "as": name} for name, end in named]
+def first_shown() -> Spec:
+    """A heat map of the first model on show, named after the parameter ``heading``."""
     return {
         "title": {"text": {"expr": "heading + shown[0]"}, "fontSize": 12, "fontWeight": "normal"},
-        "transform": [{"filter": "datum.model === shown[0]"}, *scale],
+        "transform": [
+            {"filter": "datum.model === shown[0]"},
+            {"joinaggregate": _LEAST_AND_MOST},
+        ],
     }
 
 
@@ -659,92 +633,3 @@ def points(rows: Rows, x: Spec, y: Spec, titles: Titles, *, several: bool) -> li
         draw("line", rows=rows, **at, y=y, detail={"field": "model"}),
         draw("point", **at, y=y, shape=shape, **tooltip(titles)),
     ]
-
-
-# ---- slopes --------------------------------------------------------------------------------------
-
-
-def slopes(rows: Rows, sets: Sequence[str], models: Sequence[str], titles: Titles) -> Spec:
-    """One line per model from set to set, by its ``place``: the first on top.
-
-    ``move`` is ``rises``, ``falls`` or ``others``; ``left`` and ``right`` hold the names at the two
-    ends. Names overhang the ends by a fixed width, so that the chart can make room for them.
-    """
-    heads = [_two_lines(name) for name in sets]
-    widest = LETTER * max(len(part) for lines in heads for part in lines)
-    overhang = min(_WIDEST_NAMES, LETTER * max(map(len, models))) + 12
-    collide = round((widest + 8) * (len(sets) - 1) + 2 * overhang)
-    tilted = {"labelAngle": -38, "labelAlign": "left"}
-    axis = {
-        "orient": "top",
-        "ticks": False,
-        "title": None,
-        "labelColor": INK,
-        "labelLimit": 130,
-        "labelOverlap": False,
-        "labelAngle": 0,
-        "labelAlign": "center",
-        "labelLineHeight": 13,
-        "labelPadding": 20,
-    }
-    moves = {"rises": BLUE, "falls": VERMILLION, "others": "#a3acb5"}
-    scale = {"domain": list(moves), "range": list(moves.values())}
-    colour = {**text("move"), "scale": scale, "legend": None}
-    width = {
-        "condition": [
-            {"param": "over", "empty": False, "value": 3},
-            {"test": "datum.move != 'others'", "value": 2.2},
-        ],
-        "value": 1.1,
-    }
-    ink = {
-        "condition": [
-            {"test": "datum.move == 'rises'", "value": BLUE},
-            {"test": "datum.move == 'falls'", "value": VERMILLION},
-        ],
-        "value": INK,
-    }
-    lines = {"detail": {"field": "line"}, "color": colour, "strokeWidth": width}
-    over = {"type": "point", "fields": ["line"], "on": "pointerover", "clear": "pointerout"}
-    label = {"fontSize": 11, "limit": {"expr": "labelWidth"}}
-    return {
-        "rows": rows,
-        "titles": titles,
-        "height": max(160, 17 * len(models) + 30),
-        "narrow": [
-            {"below": collide, "set": {f"encoding.x.axis.{k}": v for k, v in tilted.items()}},
-            {"below": 520, "set": {"params.0.value": 84}},
-        ],
-        "params": {"labelWidth": _WIDEST_NAMES, "headings": heads},
-        "encoding": {
-            "x": _places(
-                "set",
-                "headings[datum.value]",
-                len(sets),
-                **axis | (tilted if collide > 640 else {}),
-            ),
-            # Ranks count from the top.
-            "y": number("place", domain=[0.5, len(models) + 0.5], reverse=True, nice=False)
-            | {"axis": None},
-        },
-        "layer": [
-            {"params": [{"name": "over", "select": over}], **draw("line", **lines)},
-            draw("point", {"size": 34}, color=colour, **tooltip(titles)),
-            *(
-                draw("text", {**label, "align": align, "dx": dx}, text=text(end), color=ink)
-                for end, align, dx in (("left", "right", -9), ("right", "left", 9))
-            ),
-        ],
-    }
-
-
-def _two_lines(name: str) -> list[str]:
-    """A name in two lines, a long one broken after the hyphen or space nearest its middle.
-
-    A short name takes the lower line, next to the marks.
-    """
-    cuts = [place + 1 for place, letter in enumerate(name[:-1]) if letter in "-_ "]
-    if len(name) <= 16 or not cuts:
-        return ["", name]
-    cut = min(cuts, key=lambda place: (abs(place - len(name) / 2), place))
-    return [name[:cut].rstrip(), name[cut:]]

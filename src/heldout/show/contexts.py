@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from heldout.core.context import Context, Result
 from heldout.core.files import write_json
-from heldout.curate.contexts.describe import SubsetDescription
 from heldout.curate.contexts.requests import Graph, ScoreContexts
 from heldout.curate.contexts.subsets import COLUMN
 from heldout.curate.contexts.verbs import DrawnGraph
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import Measured
+from heldout.measure.score.records import Score
 from heldout.measure.score.slices import parse_slice
-from heldout.show.graph import Edge, GraphData, Node, NodeScore, Trait, write_graph
+from heldout.show.graph import GraphData, Node, write_graph
 from heldout.show.page import write_report
 from heldout.show.report import report_data
 from heldout.show.thumbnails import spread_over, thumbnails
@@ -31,7 +29,7 @@ def write_graphs(request: Graph, result: Result, context: Context) -> None:
         if data is None or path not in pictures:
             write_json(path, drawn.graph.to_dict())
         else:
-            write_graph(data, path, model=data.models[0] if data.models else None)
+            write_graph(data, path)
         context.say(f"wrote {path}")
 
 
@@ -41,64 +39,44 @@ def graph_data(drawn: DrawnGraph) -> GraphData:
     images = subsets.image_ids.tolist()
     members = [subsets.members(name).tolist() for name in subsets.names]
     places = {name: place for place, name in enumerate(subsets.names)}
-    by_subset, overall = ({}, {}) if measured is None else _scores(measured, set(subsets.names))
+    by_subset, overall = ({}, {}) if measured is None else _scores(measured)
     shown = spread_over(members, each=_EACH, most=_MOST)
     small = thumbnails(testset, (images[image] for image in shown))
     number = {image: place for place, image in enumerate(images)}
     return GraphData(
         title=f"{graph.subject}: {len(graph)} subsets and what they share",
         nodes=[
-            _node(one, places, members[place], by_subset.get(one.name, {}))
-            for place, one in enumerate(described)
+            Node(
+                name=one.name,
+                label=one.context,
+                size=one.images,
+                community=one.community,
+                scores=by_subset.get(one.name, {}),
+                traits=one.lifts,
+                nearest=[(places[s.name], s.distance) for s in one.nearest],
+                farthest=[(places[s.name], s.distance) for s in one.farthest],
+                members=mine,
+            )
+            for one, mine in zip(described, members, strict=True)
         ],
-        edges=[Edge(a=a, b=b, weight=weight) for a, b, weight in graph.edges],
+        edges=graph.edges,
         threshold=graph.threshold,
         weight="overlap" if graph.measure == "overlap" else "Jaccard index",
         images=images,
         thumbnails={number[image_id]: uri for image_id, uri in small.items()},
         overall=overall,
         metric="top1" if measured is None else measured.metric.name,
-        distance="jensen-shannon",
     )
 
 
-def _node(
-    one: SubsetDescription,
-    places: Mapping[str, int],
-    members: Sequence[int],
-    scored: Mapping[str, NodeScore],
-) -> Node:
-    return Node(
-        name=one.name,
-        label=one.context,
-        size=one.images,
-        community=one.community,
-        scores=scored,
-        traits=[
-            Trait(label=lift.context, lift=lift.lift, low=lift.low, high=lift.high)
-            for lift in one.lifts
-        ],
-        nearest=[(places[s.name], s.distance) for s in one.nearest],
-        farthest=[(places[s.name], s.distance) for s in one.farthest],
-        members=members,
-    )
-
-
-def _scores(
-    measured: Measured, wanted: set[str]
-) -> tuple[dict[str, dict[str, NodeScore]], dict[str, NodeScore]]:
+def _scores(measured: Measured) -> tuple[dict[str, dict[str, Score]], dict[str, Score]]:
     """By subset and model, and by model on all images of the class."""
-    found: dict[str, dict[str, NodeScore]] = {}
-    overall: dict[str, NodeScore] = {}
+    found: dict[str, dict[str, Score]] = {}
+    overall: dict[str, Score] = {}
     for score in scores(measured, by=[COLUMN]):
-        if score.metric != measured.metric.name:
-            continue
-        value = NodeScore(value=score.value, n=score.n, low=score.low, high=score.high)
-        name = parse_slice(score.slice).get(COLUMN)
-        if name is None:
-            overall[score.model] = value
-        elif name in wanted:
-            found.setdefault(name, {})[score.model] = value
+        if score.metric == measured.metric.name:
+            name = parse_slice(score.slice).get(COLUMN)
+            (overall if name is None else found.setdefault(name, {}))[score.model] = score
     return found, overall
 
 

@@ -1,7 +1,6 @@
 """A drawn graph: sets of images as nodes, their overlaps as edges; as a page, an SVG or a PNG.
 
-Plain data: who built the sets, and from what, is not known here. Every word from the data is
-escaped; nothing is loaded, and a page runs no script but its own.
+Every word from the data is escaped; nothing is loaded, and a page runs no script but its own.
 
 Communities are drawn as islands, no two names over one another: boxes of node and name are put down
 one by one, first those that are joined to most, each at the free place nearest to the middle of its
@@ -17,16 +16,18 @@ from functools import cached_property
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import UserError
 from heldout.core.extras import require
 from heldout.core.files import write_bytes, write_text
+from heldout.curate.contexts.describe import Lift
+from heldout.measure.score.records import Score
 from heldout.show import charts
 from heldout.show.embed import render, script_json
-from heldout.show.wording import count, is_share, metric_name, plain_digits, plural, value_text
+from heldout.show.wording import count, is_share, metric_name, plain_digits, plural
 
 LARGEST, SMALLEST = 26.0, 5.0
 """Radii of the largest node and of the smallest that is still drawn."""
@@ -70,19 +71,20 @@ def short_name(text: str) -> str:
 
 
 def place_nodes(
-    sizes: Sequence[int],
-    labels: Sequence[str],
-    weights: np.ndarray,
+    nodes: Sequence[Node],
+    edges: Sequence[tuple[int, int, float]],
     communities: Sequence[Sequence[int]],
 ) -> GraphLayout:
     """The places of all nodes: the same for the same graph, on any machine.
 
-    ``weights`` is a symmetric matrix, float64 (n, n), zero where there is no edge; ``communities``
-    hold every node once.
+    ``communities`` hold every node once, by place.
     """
-    size = np.array(sizes, dtype=np.float64)
+    weights = np.zeros((len(nodes), len(nodes)))
+    for a, b, weight in edges:
+        weights[a, b] = weights[b, a] = weight
+    size = np.array([node.size for node in nodes], dtype=np.float64)
     radius = np.maximum(SMALLEST, LARGEST * np.sqrt(size / max(size.max(), 1.0)))
-    names = np.array([LETTER * len(short_name(label)) for label in labels])
+    names = np.array([LETTER * len(short_name(node.label)) for node in nodes])
     half = np.stack([np.maximum(radius, names / 2) + _GAP, radius + LINE / 2 + _GAP / 2], axis=1)
     groups = [np.array(group) for group in communities]
     islands = [g for g in groups if len(g) > 1 or weights[g[0]].any()]
@@ -178,10 +180,7 @@ def _corners(places: np.ndarray, half: np.ndarray) -> np.ndarray:
     return np.asarray(np.round(corners, 1))
 
 
-Format = Literal["html", "svg", "png"]
-FORMATS: tuple[Format, ...] = ("html", "svg", "png")
-DISTANCES = ("", "jensen-shannon")
-"""Distances that the page can compute from the members of nodes; the first is none."""
+FORMATS = ("html", "svg", "png")
 PALETTE = (
     charts.BLUE,
     charts.VERMILLION,
@@ -206,32 +205,11 @@ text{{font-family:{charts.FONT};fill:{charts.INK}}}
 .island text{{font-size:11px;font-weight:700;letter-spacing:.02em}}
 .edge{{stroke:#7d8790;stroke-opacity:.42;stroke-linecap:round}}
 .node circle{{stroke:#fff;stroke-width:1.5}}
-.scored .island path{{fill:{ALONE};stroke:{ALONE}}}
 """
 _HEAD, _FOOT = 64.0, 56.0
 
 
 # ---- what is drawn -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeScore:
-    """What one model reaches on a node's images; limits None where there is no interval."""
-
-    value: float
-    n: int
-    low: float | None = None
-    high: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trait:
-    """Something that a node has more of than all images of the graph: how many times as much."""
-
-    label: str
-    lift: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +220,7 @@ class Node:
     ``size``       its images
     ``community``  which group of the graph it belongs to
     ``scores``     by model
-    ``traits``     what sets it apart, the strongest first
+    ``traits``     contexts that it has more of than the class, the surest first
     ``nearest``, ``farthest``  other nodes by place and how far they are, the most extreme first
     ``members``    places of its images in :attr:`GraphData.images`; empty where not known
     """
@@ -251,62 +229,39 @@ class Node:
     label: str
     size: int
     community: int = 0
-    scores: Mapping[str, NodeScore] = field(default_factory=dict)
-    traits: Sequence[Trait] = ()
+    scores: Mapping[str, Score] = field(default_factory=dict)
+    traits: Sequence[Lift] = ()
     nearest: Sequence[tuple[int, float]] = ()
     farthest: Sequence[tuple[int, float]] = ()
     members: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edge:
-    """Two nodes, by place, whose overlap is worth a line."""
-
-    a: int
-    b: int
-    weight: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class GraphData:
     """Everything a drawn graph shows; nothing is read from anywhere else.
 
+    ``edges``       two nodes, by place, and the weight of their overlap
     ``threshold``   the smallest weight that is drawn
     ``weight``      what an edge's weight is, in words
     ``images``      ids of all images of the nodes; empty where they are not known
     ``thumbnails``  small copies of some of them, by place, as data URIs
     ``overall``     each model's score on all images together
     ``metric``      what the scores are
-    ``distance``    which distance the page computes from members: ``""`` for none
-    ``notes``       what a reader should know
     """
 
     title: str
     nodes: Sequence[Node]
-    edges: Sequence[Edge] = ()
+    edges: Sequence[tuple[int, int, float]] = ()
     threshold: float = 0.0
     weight: str = "overlap"
     images: Sequence[str] = ()
     thumbnails: Mapping[int, str] = field(default_factory=dict)
-    overall: Mapping[str, NodeScore] = field(default_factory=dict)
+    overall: Mapping[str, Score] = field(default_factory=dict)
     metric: str = "top1"
-    distance: str = ""
-    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        names = [node.name for node in self.nodes]
-        if not names:
+        if not self.nodes:
             raise UserError("a graph without nodes", fix="lower the smallest size of a node")
-        if len(set(names)) < len(names):
-            raise UserError("two nodes of a graph have one name", fix="name each once")
-        for edge in self.edges:
-            if not (0 <= edge.a < len(names) and 0 <= edge.b < len(names)) or edge.a == edge.b:
-                raise UserError(f"an edge joins nodes {edge.a} and {edge.b} of {len(names)}")
-        if self.distance not in DISTANCES:
-            raise UserError(
-                f"no distance {self.distance!r} can be computed by the page",
-                fix=f"use one of {', '.join(filter(None, DISTANCES))}",
-            )
 
     @property
     def models(self) -> list[str]:
@@ -325,11 +280,7 @@ class GraphData:
     @cached_property
     def layout(self) -> GraphLayout:
         """Where the nodes are."""
-        weights = np.zeros((len(self.nodes), len(self.nodes)))
-        for edge in self.edges:
-            weights[edge.a, edge.b] = weights[edge.b, edge.a] = edge.weight
-        sizes, labels = zip(*((node.size, node.label) for node in self.nodes), strict=True)
-        return place_nodes(sizes, labels, weights, self.communities)
+        return place_nodes(self.nodes, self.edges, self.communities)
 
     @property
     def words(self) -> str:
@@ -357,30 +308,24 @@ class GraphData:
 # ---- files ---------------------------------------------------------------------------------------
 
 
-def write_graph(
-    data: GraphData, path: Path, format: Format | None = None, *, model: str | None = None
-) -> None:
-    """Write the graph to ``path``: an interactive page, an SVG or a PNG; by its ending if not given.
+def write_graph(data: GraphData, path: Path) -> None:
+    """Write the graph to ``path``: an interactive page, an SVG or a PNG, by its ending.
 
-    The same data give the same bytes. ``model`` colours a still picture by that model's scores; the
-    page offers every model.
+    The same data give the same bytes. Pictures are coloured by community; the page also by the scores
+    of every model.
     """
-    chosen = format or path.suffix.removeprefix(".").lower()
+    chosen = path.suffix.removeprefix(".").lower()
     if chosen not in FORMATS:
         raise UserError(
             f"no graph format {chosen or path.name!r}", fix=f"use one of {', '.join(FORMATS)}"
         )
-    if model is not None and model not in data.models:
-        raise UserError(
-            f"no node has a score of {model}", fix=f"there is {', '.join(data.models) or 'none'}"
-        )
     if chosen == "html":
         write_text(path, render_graph(data))
     elif chosen == "svg":
-        write_text(path, render_svg(data, model=model))
+        write_text(path, render_svg(data))
     else:
         vl = require("vl_convert", extra="figures", purpose="drawing a graph as PNG")
-        write_bytes(path, bytes(vl.svg_to_png(render_svg(data, model=model), scale=2)))
+        write_bytes(path, bytes(vl.svg_to_png(render_svg(data), scale=2)))
 
 
 def render_graph(data: GraphData) -> str:
@@ -408,7 +353,7 @@ def _payload(data: GraphData) -> dict[str, Any]:
                 "size": node.size,
                 "at": [float(at.x[place]), float(at.y[place]), float(at.radius[place])],
                 "scores": {m: [*_r(s.value, s.low, s.high), s.n] for m, s in node.scores.items()},
-                "traits": [[t.label, *_r(t.lift, t.low, t.high)] for t in node.traits],
+                "traits": [[t.context, *_r(t.lift, t.low, t.high)] for t in node.traits],
                 "nearest": [[other, *_r(distance)] for other, distance in node.nearest],
                 "farthest": [[other, *_r(distance)] for other, distance in node.farthest],
                 # Rising places as their differences, which are short to write.
@@ -416,7 +361,7 @@ def _payload(data: GraphData) -> dict[str, Any]:
             }
             for place, node in enumerate(data.nodes)
         ],
-        "edges": [[edge.a, edge.b, round(edge.weight, 4)] for edge in data.edges],
+        "edges": [[a, b, round(weight, 4)] for a, b, weight in data.edges],
         "communities": [list(group) for group in data.communities],
         "colours": community_colours(data),
         "ramp": [BELOW, MIDDLE, ABOVE],
@@ -434,7 +379,6 @@ def _payload(data: GraphData) -> dict[str, Any]:
         "digits": plain_digits(data.metric),
         "images": list(data.images),
         "thumbnails": {str(place): uri for place, uri in sorted(data.thumbnails.items())},
-        "distance": data.distance,
         "weight": data.weight,
         "size": [at.width, at.height],
     }
@@ -458,42 +402,14 @@ def community_colours(data: GraphData) -> list[str]:
     return colours
 
 
-def score_colours(data: GraphData, model: str, values: Sequence[float | None]) -> list[str]:
-    """A colour for each score of a model: how far below or above the middle; grey for None."""
-    middle, spread = data.middle(model), data.spread(model)
-    parts = [0.0 if value is None else (value - middle) / spread for value in values]
-    return [_mixed(MIDDLE, ABOVE if p > 0 else BELOW, min(1.0, abs(p))) for p in parts]
-
-
-def score_ends(data: GraphData, model: str) -> tuple[float, float]:
-    """The scores at the two ends of the colours; a share stays between 0 and 1."""
-    low, high = data.middle(model) - data.spread(model), data.middle(model) + data.spread(model)
-    return (max(0.0, low), min(1.0, high)) if is_share(data.metric) else (low, high)
-
-
-def _mixed(first: str, second: str, part: float) -> str:
-    """A colour between two, ``part`` of the way from the first.
-
-    >>> _mixed("#000000", "#ffffff", 0.5)
-    '#808080'
-    """
-    pairs = zip(bytes.fromhex(first[1:]), bytes.fromhex(second[1:]), strict=True)
-    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in pairs)
-
-
 # ---- SVG -----------------------------------------------------------------------------------------
 
 
-def render_svg(data: GraphData, *, model: str | None = None) -> str:
-    """The graph as one SVG file, coloured by community or by a model's score, with its key."""
-    colours = community_colours(data)
-    if model is not None:
-        scores = [node.scores.get(model) for node in data.nodes]
-        colours = score_colours(data, model, [None if s is None else s.value for s in scores])
+def render_svg(data: GraphData) -> str:
+    """The graph as one SVG file, coloured by community, with its key."""
     width = max(data.layout.width, 560.0)
-    height = data.layout.height + _HEAD + _FOOT + (0.0 if model is None else 28.0)
+    height = data.layout.height + _HEAD + _FOOT
     shift = (width - data.layout.width) / 2
-    scored = "" if model is None else ' class="scored"'
     title, about = escape(data.title), escape(data.words)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -504,9 +420,9 @@ def render_svg(data: GraphData, *, model: str | None = None) -> str:
         f'<rect width="100%" height="100%" fill="#fff"/>\n'
         f'<text x="24" y="32" style="font-size:17px;font-weight:700">{title}</text>\n'
         f'<text x="24" y="52" class="quiet">{about}</text>\n'
-        f'<g transform="translate({_n(shift)} {_n(_HEAD)})"{scored}>\n'
-        f"{_marks(data, colours)}\n</g>\n"
-        f'<g transform="translate(24 {_n(height - 26)})">{_key(data, model)}</g>\n'
+        f'<g transform="translate({_n(shift)} {_n(_HEAD)})">\n'
+        f"{_marks(data, community_colours(data))}\n</g>\n"
+        f'<g transform="translate(24 {_n(height - 26)})">{_key(data)}</g>\n'
         "</svg>\n"
     )
 
@@ -523,12 +439,12 @@ def _marks(data: GraphData, colours: Sequence[str]) -> str:
             f'stroke="{colour}"/><text x="{_n(left)}" y="{_n(top + 4)}" fill="{colour}" '
             f'style="fill:{colour}">{number + 1}</text></g>'
         )
-    for place, edge in sorted(enumerate(data.edges), key=lambda item: (item[1].weight, item[0])):
+    for place, (a, b, weight) in sorted(enumerate(data.edges), key=lambda edge: edge[1][2]):
         found.append(
             f'<line class="edge" data-edge="{place}" '
-            f'x1="{_n(at.x[edge.a])}" y1="{_n(at.y[edge.a])}" '
-            f'x2="{_n(at.x[edge.b])}" y2="{_n(at.y[edge.b])}" '
-            f'stroke-width="{_n(_edge_width(data, edge.weight))}"/>'
+            f'x1="{_n(at.x[a])}" y1="{_n(at.y[a])}" '
+            f'x2="{_n(at.x[b])}" y2="{_n(at.y[b])}" '
+            f'stroke-width="{_n(_edge_width(data, weight))}"/>'
         )
     # Small nodes last, so that none hides under a large one.
     for place in sorted(range(len(data.nodes)), key=lambda i: (-at.radius[i], i)):
@@ -555,7 +471,7 @@ def _edge_width(data: GraphData, weight: float) -> float:
     return 0.8 + 4.2 * max(0.0, min(1.0, part))
 
 
-def _key(data: GraphData, model: str | None) -> str:
+def _key(data: GraphData) -> str:
     """What sizes, lines and colours mean."""
     sizes = [node.size for node in data.nodes]
     r = data.layout.radius.max()
@@ -574,18 +490,6 @@ def _key(data: GraphData, model: str | None) -> str:
             f'<text class="quiet" x="{_n(x + 32)}" y="0">{weight:g}</text>'
         )
         x += 66
-    if model is not None:
-        low, high = score_ends(data, model)
-        steps = [low + step / 4 * (high - low) for step in range(5)]
-        parts += [
-            f'<rect x="{_n(22 * place)}" y="-42" width="22" height="11" fill="{colour}"/>'
-            for place, colour in enumerate(score_colours(data, model, steps))
-        ]
-        ends = f"{value_text(data.metric, low)} to {value_text(data.metric, high)}"
-        parts.append(
-            f'<text class="quiet" x="120" y="-32">{escape(model)}, {metric_name(data.metric)}: '
-            f"{escape(ends)}</text>"
-        )
     return "".join(parts)
 
 

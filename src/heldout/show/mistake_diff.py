@@ -17,7 +17,7 @@ from heldout.measure.mistakes.between_models import CHANGES, Change
 from heldout.measure.mistakes.requests import Diff
 from heldout.measure.mistakes.tally import GROUP, Study, categories_of
 from heldout.measure.score.compare import compare
-from heldout.measure.score.slices import cluster_column
+from heldout.measure.score.slices import cluster_column, values_in_order
 from heldout.show.embed import render
 from heldout.show.mistakes import MistakeCard, cards, category_colour, class_text, factors, spread
 from heldout.show.wording import (
@@ -26,7 +26,6 @@ from heldout.show.wording import (
     percent,
     plural,
     points_cell,
-    values_in_order,
 )
 
 MOST = 24

@@ -9,9 +9,9 @@ from heldout.data.testset.columns import ColumnType
 from heldout.measure.mistakes.panel import UNJUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED, LENIENT, MINOR
 from heldout.measure.score.records import Tally
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slices import parse_slice, values_in_order
 from heldout.show import charts
-from heldout.show.charts import Figure, Row, Spec, figure, number
+from heldout.show.charts import Figure, Row, figure, number
 from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
 from heldout.show.mistakes import MistakeSection, category_colour
 from heldout.show.wording import (
@@ -23,7 +23,6 @@ from heldout.show.wording import (
     score_cell,
     slice_text,
     value_text,
-    values_in_order,
 )
 
 MOST_VALUES = 24
@@ -38,10 +37,10 @@ _SEVERITY_COLOURS = {
     UNJUDGED: "#c3cad1",
 }
 _STEPS = {
-    "": ("every mistake counts", charts.INK),
-    MINOR: ("fine-grained forgiven", charts.BLUE),
-    EXPLAINED: ("explained forgiven", charts.GREEN),
-    LENIENT: ("judged minor forgiven", "#c79a1e"),
+    "": "every mistake counts",
+    MINOR: "fine-grained forgiven",
+    EXPLAINED: "explained forgiven",
+    LENIENT: "judged minor forgiven",
 }
 
 CurveKeys = Mapping[str, tuple[str, str, str]]
@@ -59,7 +58,9 @@ def mistake_figures(
         if section.base and any(section.forgiven.values()):
             yield forgiven_figure(section)
         for names in section.slices:
-            yield from slice_figures(section, names, columns.get(section.testset, {}))
+            if len(names) == 1:
+                kind = columns.get(section.testset, {}).get(names[0])
+                yield slice_figure(section, names[0], kind)
 
 
 def _bars(bars: Iterable[Bar]) -> tuple[list[Row], list[Row], str]:
@@ -131,7 +132,7 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         {
             "model": model,
             "series": code,
-            "step": _STEPS[ending][0],
+            "step": _STEPS[ending],
             **limits(score.value, score),
             "text": str(score_cell(score, metric)),
         }
@@ -139,16 +140,9 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         for code, (ending, found) in enumerate(steps.items())
         if (score := found.get(model)) is not None
     ]
-    spans: list[Row] = []
-    for model in models:
-        values = [row["value"] for row in rows if row["model"] == model]
-        spans.append({"model": model, "from": min(values), "to": max(values)})
     name = metric_name(metric)
-    titles = {"model": "model", "step": "counted", "text": name}
-    names, colours = zip(*(_STEPS[ending] for ending in steps), strict=True)
-    x = number("value", charts.percent_axis(name), zero=False, padding=12)
-    colour, shape = (charts.series(names, looks) for looks in (colours, charts.SHAPES))
-    first, last = (value_text(metric, spans[0][key]) for key in ("from", "to"))
+    values = [row["value"] for row in rows if row["model"] == models[0]]
+    first, last = (value_text(metric, extreme(values)) for extreme in (min, max))
     every = [score for found in steps.values() for score in found.values()]
     return figure(
         ("mistakes", section.testset, section.truth, "forgiven"),
@@ -158,15 +152,14 @@ def forgiven_figure(section: MistakeSection) -> Figure:
         title="Accuracy with mistakes forgiven",
         caption="Fine-grained: classes that are alike, in or out of the label space. Explained: also "
         "context and unusual instances." + interval_names(every, " Intervals: {}."),
-        titles=titles,
-        names=names,
-        height=30 * len(models) + 14,
-        grows=True,
-        encoding={"y": charts.names_down("model", models)},
-        layer=[
-            charts.spans(spans, x),
-            *charts.dots(x, titles, {"shape": shape}, rows=rows, color=colour),
-        ],
+        **charts.dot_plot(
+            rows,
+            "model",
+            models,
+            {"model": "model", "step": "counted", "text": name},
+            name,
+            names=[_STEPS[ending] for ending in steps],
+        ),
     )
 
 
@@ -181,114 +174,54 @@ def _error_rate(found: Mapping[str, Tally]) -> float:
     return found[ALL].value or 0.0 if ALL in found else 0.0
 
 
-def _highest(found: Mapping[str, Mapping[str, Tally]]) -> str:
-    """The slice with the largest share of mistakes, in words."""
-    name = max(found, key=lambda name: (_error_rate(found[name]), name))
-    return f"Highest: {slice_text(parse_slice(name))}, {percent(_error_rate(found[name]))} %."
-
-
-def slice_figures(
-    section: MistakeSection, columns: tuple[str, ...], types: Mapping[str, ColumnType]
-) -> Iterator[Figure]:
-    """Mistakes of the chosen model by one column as bars, or by two as a heat map.
-
-    None by two where a column has too many values for one.
-    """
-    slices = section.slices[columns]
+def slice_figure(section: MistakeSection, column: str, kind: ColumnType | None) -> Figure:
+    """Mistakes of the chosen model by the values of one column, as bars."""
+    slices = section.slices[column,]
     models = [model for model in section.models if model in slices][:_MOST_MODELS]
     lead = slices[models[0]]
-    at = {name: parse_slice(name) for model in models for name in slices[model]}
-    values = [values_in_order((v[c] for v in at.values()), types.get(c)) for c in columns]
-    found = [
-        (model, at[name], by_category)
+    at = {name: parse_slice(name)[column] for model in models for name in slices[model]}
+    every = values_in_order(at.values(), kind)
+    worst = sorted(at, key=lambda name: (-_error_rate(lead.get(name, {})), name))
+    kept = {at[name] for name in worst[:MOST_VALUES]}
+    shown = [value for value in every if value in kept]
+    rows, ends, how = _bars(
+        (
+            {"model": model, "at": at[name]},
+            by[ALL],
+            [
+                ({"category": c, "text": _tally_text(by[c])}, by[c].n) if c in by else ({}, 0)
+                for c in section.categories
+            ],
+            {"label": f"{count(by[ALL].n)} of {count(by[ALL].of)}"},
+        )
         for model in models
-        for name, by_category in slices[model].items()
-        if ALL in by_category and by_category[ALL].of
-    ]
-    words: Spec = {
-        "key": ("mistakes", section.testset, section.truth, "by", *columns),
-        "group": section.key,
-        "columns": columns,
-    }
-    alt = f"of the share of images of {section.testset} that {models[0]} gets wrong by"
-    if len(columns) == 1:
-        (column,), (every,) = columns, values
-        worst = sorted(at, key=lambda name: (-_error_rate(lead.get(name, {})), name))
-        kept = {at[name][column] for name in worst[:MOST_VALUES]}
-        shown = [value for value in every if value in kept]
-        rows, ends, how = _bars(
-            (
-                {"model": model, "at": parts[column]},
-                by[ALL],
-                [
-                    ({"category": c, "text": _tally_text(by[c])}, by[c].n) if c in by else ({}, 0)
-                    for c in section.categories
-                ],
-                {"label": f"{count(by[ALL].n)} of {count(by[ALL].of)}"},
-            )
-            for model, parts, by in found
-            if parts[column] in kept
-        )
-        cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
-        kind = types.get(column)
-        unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
-        yield figure(
-            alt=f"Bars {alt} {column}, cut by category. {_highest(lead)}",
-            title=f"By {column.replace('_', ' ')}{unit}",
-            caption="Mistakes in each slice as a share of its images, cut by category."
-            f"{how}{cut if len(every) > len(shown) else ''}",
-            **words,
-            **charts.stacked_bars(
-                rows,
-                ends,
-                "at",
-                shown,
-                {"model": "model", "at": column, "category": "category", "text": "mistakes"},
-                names=section.categories,
-                colours=[category_colour(name) for name in section.categories],
-                chosen=models[0],
-            ),
-        )
-    elif len(columns) == 2 and max(map(len, values)) <= MOST_VALUES:
-        (across, down), (xs, ys) = columns, values
-        cells = []
-        for model, parts, by in found:
-            counted = [f"{c}: {count(by[c].n)}" for c in section.categories if c in by and by[c].n]
-            cells.append(
-                {
-                    "model": model,
-                    "x": xs.index(parts[across]),
-                    "y": ys.index(parts[down]),
-                    "across": parts[across],
-                    "down": parts[down],
-                    "value": by[ALL].n / by[ALL].of,
-                    "text": _tally_text(by[ALL]),
-                    "kinds": "; ".join(counted) or "none",
-                }
-            )
-        titles = {
-            "model": "model",
-            "across": across,
-            "down": down,
-            "text": "mistakes",
-            "kinds": "categories",
-        }
-        yield figure(
-            alt=f"Heat map {alt} {across} and {down}. {_highest(lead)}",
-            title=f"By {across} × {down}".replace("_", " "),
-            caption="Mistakes as a share of the images of each cell; point at one for its "
-            "categories.",
-            **words,
-            **charts.heat_map(
-                cells,
-                xs,
-                ys,
-                titles,
-                (across, down),
-                {"domainMin": 0},
-                chosen=models[0],
-            ),
-        )
+        for name, by in slices[model].items()
+        if ALL in by and by[ALL].of and at[name] in kept
+    )
+    cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
+    unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
+    highest = max(lead, key=lambda name: (_error_rate(lead[name]), name))
+    return figure(
+        ("mistakes", section.testset, section.truth, "by", column),
+        f"Bars of the share of images of {section.testset} that {models[0]} gets wrong by {column}, "
+        f"cut by category. Highest: {slice_text(parse_slice(highest))}, "
+        f"{percent(_error_rate(lead[highest]))} %.",
+        group=section.key,
+        columns=(column,),
+        title=f"By {column.replace('_', ' ')}{unit}",
+        caption="Mistakes in each slice as a share of its images, cut by category."
+        f"{how}{cut if len(every) > len(shown) else ''}",
+        **charts.stacked_bars(
+            rows,
+            ends,
+            "at",
+            shown,
+            {"model": "model", "at": column, "category": "category", "text": "mistakes"},
+            names=section.categories,
+            colours=[category_colour(name) for name in section.categories],
+            chosen=models[0],
+        ),
+    )
 
 
 # ---- learning curves -----------------------------------------------------------------------------

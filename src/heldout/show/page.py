@@ -12,7 +12,7 @@ from heldout.show.embed import compact, render, script_json
 from heldout.show.learning import NAMES
 from heldout.show.mistakes import category_colour
 from heldout.show.score_figures import all_figures
-from heldout.show.tables import curve_notes, discoveries, findings, leaderboard, worst_slices
+from heldout.show.tables import curve_notes, discoveries, findings, leaderboard
 from heldout.show.view import ReportData, ReportView
 from heldout.show.wording import count, is_share, plain_digits
 
@@ -39,13 +39,12 @@ def render_report(data: ReportData) -> str:
     for figure in drawn:
         group = figures[figure.section].setdefault(figure.group, {})
         group.setdefault(figure.columns, []).append(figure)
-    worst = worst_slices(view)
     # Sections in the order of the page: id, name, and whether there is anything to show.
     sections = [
         ("accuracy", "Accuracy", figures["accuracy"]),
         ("models", "Models", view.models),
-        ("changes", "Changes and ranks", figures["changes"]),
-        ("slices", "Slices", figures["slices"] or worst or view.worst or view.discovered),
+        ("changes", "Changes", figures["changes"]),
+        ("slices", "Slices", figures["slices"] or view.worst or view.discovered),
         ("learning", "Spending labels", view.learning),
         ("mistakes", "Mistakes", view.mistakes),
         ("comparisons", "Comparisons", view.comparisons),
@@ -66,7 +65,6 @@ def render_report(data: ReportData) -> str:
         findings=findings(view),
         board=leaderboard(view),
         notes=curve_notes(view),
-        worst=worst,
         discovered=discoveries(view),
         provenance=_provenance(data.provenance),
         category_colour=category_colour,

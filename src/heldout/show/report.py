@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,12 +20,12 @@ from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
 from heldout.measure.score.slice_search import is_discovery
 from heldout.models.predictions import PredictionStore, StoredRun
-from heldout.show.exports import write_clip_benchmark_json, write_figures, write_timm_csv
+from heldout.show.exports import write_figures
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
 from heldout.show.requests import Report
 from heldout.show.thumbnails import Example, examples
-from heldout.show.view import ReportData, ReportView
+from heldout.show.view import ReportData
 
 _MOST_EXAMPLES = 240
 _MOST_STUDIED = 6  # models whose outputs are read again for single mistakes
@@ -56,18 +55,12 @@ def report(request: Report, context: Context) -> Result:
         baseline=request.baseline,
         notes=request.notes,
     )
-    also, page = request.also or {}, request.out or Path("report.html")
-    written = write_all(
-        data,
-        page,
-        figures=also.get("figures"),
-        timm_csv=also.get("timm"),
-        clip_benchmark=also.get("clip-benchmark"),
-    )
-    for path in written:
-        context.say(f"wrote {path}")
-    if request.open:
-        webbrowser.open(page.resolve().as_uri())
+    page = request.out or Path("report.html")
+    write_report(data, page)
+    context.say(f"wrote {page}")
+    if request.figures is not None:
+        write_figures(data, request.figures)
+        context.say(f"wrote {request.figures}")
     return Result(value=page)
 
 
@@ -233,26 +226,3 @@ def _warnings(scores: Sequence[Score], entries: Mapping[str, Entry]) -> list[str
         if not {score.testset_hash for score in scores if score.testset == name} <= known:
             found.append(f"{name} has changed since these scores were computed: score it again")
     return found
-
-
-def write_all(
-    data: ReportData,
-    to: Path,
-    *,
-    figures: Path | None = None,
-    timm_csv: Path | None = None,
-    clip_benchmark: Path | None = None,
-) -> list[Path]:
-    """Write the report and whatever else was asked for; returns what was written."""
-    write_report(data, to)
-    view = ReportView(data)
-    if figures is not None:
-        write_figures(data, figures)
-    if timm_csv is not None:
-        for name in view.testsets:
-            baseline = data.baseline if data.baseline != name else None
-            path = timm_csv / f"results-{name}.csv"
-            write_timm_csv(view, path, testset=name, baseline=baseline)
-    if clip_benchmark is not None:
-        write_clip_benchmark_json(view, clip_benchmark)
-    return [path for path in (to, figures, timm_csv, clip_benchmark) if path is not None]

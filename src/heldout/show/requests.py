@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from heldout.core.request import Request, argument, option
 
 
 class Report(Request, frozen=True, kw_only=True):
-    """Write a report from records: one HTML file, and other forms."""
+    """Write a report from records: one HTML file, and figures."""
 
     records: Annotated[
         tuple[Path, ...], argument("JSON files of records, as --save or --json wrote them.")
@@ -23,14 +22,6 @@ class Report(Request, frozen=True, kw_only=True):
     notes: Annotated[
         tuple[str, ...], option("Something a reader should know; repeatable.", flag="note")
     ] = ()
-    also: (
-        Annotated[
-            Mapping[Literal["figures", "timm", "clip-benchmark"], Path],
-            option(
-                "Also write: figures=FOLDER (SVG and PNG), timm=FILE.csv (timm's columns, one file a "
-                "test set), clip-benchmark=FOLDER (its JSON files); repeatable."
-            ),
-        ]
-        | None
+    figures: (
+        Annotated[Path, option("Also write every figure into this folder, as SVG and PNG.")] | None
     ) = None
-    open: Annotated[bool, option("Open the report in a browser.")] = False

@@ -44,12 +44,9 @@ from heldout.show.wording import (
 FloatArray = npt.NDArray[np.float64]
 MOST_VALUES = 40
 """Values of a column of names, above which a figure shows the worst only."""
-_MOST_SHEETS = 8  # values of the third column of three, above which nobody would look at all
 _MOST_METRICS = 7
 _SETS_A_FIGURE = 4
 _MOST_PAIRS = 60
-_MOST_CURVES = 4
-_SURE = 0.05
 _STRIP = 0.15  # the part of a curve's height that the bars of images take
 
 
@@ -59,13 +56,10 @@ def all_figures(view: ReportView) -> list[Figure]:
     sets = list(view.changes)
     for start in range(0, len(sets), _SETS_A_FIGURE):
         found.append(change_figure(view, sets[start : start + _SETS_A_FIGURE]))
-    if sets and min(map(len, view.changes.values())) >= 3:
-        found.append(rank_figure(view))
     for figures in (slice_figures, property_figures):
         found += [figure for panel in view.panels for figure in figures(view, panel)]
     found += [*learning_figures(view.learning), *mistake_figures(view.mistakes, view.data.columns)]
-    found += [*comparison_figures(view), *comparison_curves(view)]
-    return charts.with_unique_names(found)
+    return charts.with_unique_names([*found, *comparison_figures(view)])
 
 
 # ---- accuracy on a new test set against the baseline ---------------------------------------------
@@ -321,66 +315,18 @@ def _means(pairs: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {name: sum(several) / len(several) for name, several in found.items()}
 
 
-def rank_figure(view: ReportView) -> Figure:
-    """Ranks from the baseline through every new test set, the widest movers in colour."""
-    sets = [str(view.baseline), *view.changes]
-    models = [m for m in view.models if all(m in view.overall(name) for name in sets)]
-    # Equal scores share a rank, but each line has a place of its own.
-    places = {name: view.ranked(models, name) for name in sets}
-    ranks = {name: view.ranks(name, models) for name in sets}
-    gain = {m: sum(ranks[sets[0]][m] - ranks[s][m] for s in sets) / (len(sets) - 1) for m in models}
-    ordered = sorted(models, key=lambda m: (gain[m], m))
-    falling = [m for m in ordered[:3] if gain[m] <= -1]
-    rising = [m for m in ordered[-3:] if gain[m] >= 1]
-    rows = [
-        {
-            "line": line,
-            "model": model,
-            "set": place,
-            "testset": name,
-            "place": places[name].index(model) + 1,
-            "move": "rises" if model in rising else "falls" if model in falling else "others",
-            "rank": f"{ranks[name][model]} of {len(models)}",
-            "value": value_text(view.metric, view.overall(name)[model].value),
-            "left": model if place == 0 else "",
-            "right": model if place == len(sets) - 1 else "",
-        }
-        for line, model in enumerate(models)
-        for place, name in enumerate(sets)
-    ]
-    moves = f"rising: {', '.join(rising[::-1])}. " if rising else ""
-    moves += f"falling: {', '.join(falling)}." if falling else ""
-    return figure(
-        ("ranks",),
-        f"Lines from each model's rank on {sets[0]} to its rank on {', '.join(sets[1:])}; "
-        + (moves.strip() or "no model moves by more than a rank on average."),
-        section="changes",
-        title="Ranks",
-        caption=f"Rank by {metric_name(view.metric)} among the {len(models)} models on every set; "
-        "in colour the three that rise and fall most on average. Hover to follow a model.",
-        **charts.slopes(
-            rows,
-            sets,
-            models,
-            {"model": "model", "testset": "test set", "rank": "rank", "value": "score"},
-        ),
-    )
-
-
 # ---- slices --------------------------------------------------------------------------------------
 
 
 def slice_figures(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     """The figures of one panel by the types of its columns; columns of plain text have none.
 
-    One column: bars or a curve. Two: a heat map. Three: one for each value of the shortest.
+    One column: bars or a curve. Two: a heat map. Of more columns the tables show the scores.
     """
     kinds = [kind.kind for kind in panel.types]
-    if "text" in kinds or len(kinds) > 3:
+    if "text" in kinds or len(kinds) > 2:
         return
-    if len(kinds) == 3:
-        yield from _sheets(view, panel)
-    elif len(kinds) == 2:
+    if len(kinds) == 2:
         yield _heat_map(view, panel)
     elif kinds == ["categorical"]:
         yield _bars(view, panel)
@@ -395,15 +341,14 @@ def _slice_figure(
     extra: str,
     *,
     variant: str = "",
-    columns: tuple[str, ...] = (),
     whole: bool = True,
     params: Mapping[str, Any] | None = None,
     **parts: Any,
 ) -> Figure:
     """A panel's figure; ``form`` opens its description, ``extra`` ends its caption.
 
-    ``variant`` names a further figure of the panel, ``columns`` those by which figures share a
-    place; ``whole`` says whether the score on the whole set is drawn.
+    ``variant`` names a further figure of the panel; ``whole`` says whether the score on the whole
+    set is drawn.
     """
     title = f"{panel.title}, {variant}" if variant else panel.title
     caption = interval_names(panel.every, "Intervals: {}.")
@@ -419,7 +364,7 @@ def _slice_figure(
         f"by {lowest.model} where {lowest.slice}.",
         title=title,
         group=panel.testset,
-        columns=columns or panel.columns,
+        columns=panel.columns,
         caption=(caption + extra).strip(),
         params={"shown": list(panel.shown), **(params or {})},
         **parts,
@@ -616,47 +561,13 @@ def _half_of_maximum(panel: SlicePanel, axis: CurveAxis) -> list[Row]:
     return rows
 
 
-def _sheets(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
-    """Three columns: a heat map of two for each value of the third, all on one scale of colours."""
-    third = min(range(3), key=lambda place: (len(panel.values(place)), -place))
-    if len(panel.values(third)) > _MOST_SHEETS:
-        return
-    first, second = (place for place in range(3) if place != third)
-    for value in panel.values(third):
-        sheet = replace(
-            panel,
-            columns=(panel.columns[first], panel.columns[second]),
-            types=(panel.types[first], panel.types[second]),
-            scores={
-                m: {(at[first], at[second]): s for at, s in found.items() if at[third] == value}
-                for m, found in panel.scores.items()
-            },
-        )
-        words = f"{panel.columns[third]} {value_words(value)}"
-        yield _heat_map(view, sheet, panel, (first, second), words)
-
-
-def _heat_map(
-    view: ReportView,
-    panel: SlicePanel,
-    whole: SlicePanel | None = None,
-    places: tuple[int, int] = (0, 1),
-    variant: str = "",
-) -> Figure:
-    """The first model on show, one cell per pair of values; y grows downwards, as in an image.
-
-    ``whole`` is the panel of which this one is a sheet, named ``variant``: its columns at
-    ``places`` give the values, and its scores the scale.
-    """
-    values = [(whole or panel).values(place) for place in places]
+def _heat_map(view: ReportView, panel: SlicePanel) -> Figure:
+    """The first model on show, one cell per pair of values; y grows downwards, as in an image."""
+    values = [panel.values(place) for place in (0, 1)]
     across = panel.across
     if not panel.is_grid and len(values[0]) > max(len(values[1]), 12):
         across = 1  # long lists of names read better downwards
     down = 1 - across
-    extra, ends = "its lowest to its highest cell.", None
-    if whole is not None:
-        ends = [extreme(score.value for score in whole.every) for extreme in (min, max)]
-        extra = f"the lowest to the highest cell of {' × '.join(whole.columns)}, of all models."
     left_out = ""
     for place in (across, down):
         if len(values[place]) > MOST_VALUES and panel.types[place].kind == "categorical":
@@ -686,24 +597,22 @@ def _heat_map(
         list(map(value_words, ys)),
         titles,
         (panel.column_title(across), panel.column_title(down)),
-        {"domain": ends} if ends else {"zero": False},
+        {"zero": False},
         percent=is_share(view.metric),
         cells="cell",
         crossed=True,
     )
-    parts["params"]["heading"] = f"{panel.title}{variant and ', '}{variant}: "
+    parts["params"]["heading"] = f"{panel.title}: "
     return _slice_figure(
         view,
         panel,
         "Heat map",
-        f" The first model on show is drawn; the scale spans {extra}"
+        " The first model on show is drawn; the scale spans its lowest to its highest cell."
         + (" Crossed out: no images." if crossed else "")
         + left_out,
-        variant=variant,
-        columns=() if whole is None else whole.columns,
         whole=False,
         square=panel.is_grid and 0.5 <= len(xs) / len(ys) <= 2,
-        more=charts.first_shown(ends),
+        more=charts.first_shown(),
         **parts,
     )
 
@@ -821,6 +730,7 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
         for c in pairs
     ]
     cut = f" The {len(pairs)} largest of {of}." if of > len(pairs) else ""
+    tests = sorted({c.test for c in pairs if c.test})
     return figure(
         ("comparisons", testset, metric),
         f"Differences in {name} on {testset} for {plural(of, 'pair')} of models; largest: "
@@ -828,7 +738,7 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
         title=f"{name} on {testset}",
         group=testset,
         caption="First model minus second; blue where the interval leaves out zero."
-        + _tests(pairs)
+        + (f" Test: {', '.join(tests)}." if tests else "")
         + cut,
         **charts.dot_plot(
             rows,
@@ -838,77 +748,6 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
             f"difference in {name} (points)",
             differences=True,
         ),
-    )
-
-
-def _tests(pairs: Sequence[Comparison]) -> str:
-    tests = sorted({c.test for c in pairs if c.test})
-    return f" Test: {', '.join(tests)}." if tests else ""
-
-
-def comparison_curves(view: ReportView) -> Iterator[Figure]:
-    """For each single ordered or circular column: the differences of pairs of models along it."""
-    known: dict[tuple[str, tuple[str, ...]], SlicePanel] = {
-        (panel.testset, panel.columns): panel
-        for panel in view.panels
-        if len(panel.columns) == 1 and panel.types[0].kind in ("ordered", "circular", "grid")
-    }
-    groups: dict[tuple[str, tuple[str, ...], str], dict[str, dict[str, Comparison]]] = {}
-    for c in view.comparisons:
-        parts = parse_slice(c.slice)
-        if (c.testset, tuple(parts)) in known and is_share(c.metric):
-            pairs = groups.setdefault((c.testset, tuple(parts), c.metric), {})
-            (value,) = parts.values()
-            pairs.setdefault(f"{c.model} − {c.other}", {})[value] = c
-    for (testset, columns, metric), pairs in groups.items():
-        yield _comparison_curve(known[testset, columns], metric, pairs)
-
-
-def _comparison_curve(
-    panel: SlicePanel, metric: str, pairs: Mapping[str, Mapping[str, Comparison]]
-) -> Figure:
-    column, name = panel.columns[0], metric_name(metric)
-    axis = CurveAxis(tuple(panel.values()), panel.types[0], panel.column_title())
-    names = list(pairs)[:_MOST_CURVES]
-    rows = [
-        {
-            "at": value,
-            "model": pair,
-            "series": place,
-            **limits(c.difference, c, 100),
-            "sure": c.p is not None and c.p < _SURE,
-            "text": str(points_cell(c.difference, c, unit=" points")),
-            "p": p_text(c.p) or "none",
-        }
-        for place, pair in enumerate(names)
-        for value, c in pairs[pair].items()
-    ]
-    every = [c for pair in names for c in pairs[pair].values()]
-    widest = max(every, key=lambda c: abs(c.difference))
-    left_out = len(pairs) - len(names)
-    titles = {"model": "models", axis.label: column, "text": "difference", "p": "p"}
-    y_axis = {"title": f"difference in {name} (points)", "tickCount": 6}
-    y = number("value", y_axis, zero=True)
-    colour = charts.series(names, charts.CATEGORIES)
-    return figure(
-        ("comparisons", panel.testset, metric, column),
-        f"Differences in {name} on {panel.testset} along {column} for {', '.join(names)}; widest: "
-        f"{points(widest.difference)} points where {widest.slice}.",
-        title=f"{name} on {panel.testset} along {column}",
-        group=panel.testset,
-        caption="First model minus second, with the interval of each value by itself. Filled: p "
-        f"below {_SURE:g} after the correction for all values."
-        + _tests(every)
-        + (f" {left_out} more pairs are in the table." if left_out else ""),
-        rows=axis.laid(rows),
-        titles=titles,
-        names=names,
-        height=300,
-        encoding={"x": axis.channel()},
-        layer=[
-            charts.zero_line("y", y),
-            *charts.curves(y, titles, charts.filled_if_sure(colour), axis.order, color=colour),
-        ],
     )
 
 

@@ -10,7 +10,7 @@ from heldout.measure.mistakes.panel import JUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED_CATEGORIES, MAJOR
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slices import number_of, parse_slice
 from heldout.show.mistakes import MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.view import Change, ReportView, SlicePanel
@@ -22,7 +22,6 @@ from heldout.show.wording import (
     higher_is_better,
     is_share,
     metric_name,
-    number,
     percent,
     plural,
     points,
@@ -36,10 +35,9 @@ from heldout.show.wording import (
     value_words,
 )
 
-_WORST = 10
 _FEW = 8  # images of a slice below which its score says next to nothing
 _MOST_SETS = 6
-_MOST_HARDEST = 2
+_MOST_WORST = 2
 _MOST_ROWS = 12
 
 
@@ -54,74 +52,13 @@ class MainResult(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class SliceGap:
-    """How far the models fall on one slice below their own score on the whole test set.
-
-    ``mean`` and ``gap`` are means over the models that have both scores; ``lowest`` is the
-    slice's lowest score.
-    """
-
-    testset: str
-    slice: str
-    text: str
-    n: int
-    models: int
-    mean: float
-    gap: float
-    lowest: Score
-
-
 def findings(view: ReportView) -> list[MainResult]:
     """The main results, each with its leading number; all of them are in the tables too."""
     found = [_change(view, changes) for changes in view.changes.values()][:_MOST_SETS]
     if not found:
         found = [_best(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
-    worst = [gaps[0] for gaps in worst_slices(view).values() if gaps[0].n >= _FEW]
-    worst = sorted(worst, key=lambda gap: gap.gap)[:_MOST_HARDEST]
-    found += [_hardest(view, gap) for gap in worst]
-    return found + [_mistakes(part) for part in view.mistakes[:_MOST_HARDEST] if _explained(part)]
-
-
-def slice_gaps(view: ReportView, testset: str) -> list[SliceGap]:
-    """Every slice of a test set by mean gap, widest loss first; higher-is-better shares only."""
-    if not is_share(view.metric) or not higher_is_better(view.metric):
-        return []
-    found = [gap for panel in view.panels if panel.testset == testset for gap in _gaps(panel)]
-    return sorted(found, key=lambda gap: (gap.gap, gap.slice))
-
-
-def worst_slices(view: ReportView) -> dict[str, list[SliceGap]]:
-    """By test set: its hardest slices, where models fall below their own overall score.
-
-    Slices of a few images are left out where there are larger ones: of many slices of three images,
-    some are always at zero.
-    """
-    listed = {}
-    for testset in view.testsets:
-        gaps = [gap for gap in slice_gaps(view, testset) if gap.gap < 0]
-        listed[testset] = ([gap for gap in gaps if gap.n >= _FEW] or gaps)[:_WORST]
-    return {testset: gaps for testset, gaps in listed.items() if gaps}
-
-
-def _gaps(panel: SlicePanel) -> list[SliceGap]:
-    by_slice: dict[str, list[Score]] = {}
-    for score in panel.every:
-        if score.model in panel.overall:
-            by_slice.setdefault(score.slice, []).append(score)
-    return [
-        SliceGap(
-            testset=panel.testset,
-            slice=name,
-            text=slice_text(parse_slice(name)),
-            n=max(score.n for score in scores),
-            models=len(scores),
-            mean=sum(score.value for score in scores) / len(scores),
-            gap=sum(s.value - panel.overall[s.model].value for s in scores) / len(scores),
-            lowest=min(scores, key=lambda score: (score.value, score.model)),
-        )
-        for name, scores in by_slice.items()
-    ]
+    found += _worst(view)
+    return found + [_mistakes(part) for part in view.mistakes[:_MOST_WORST] if _explained(part)]
 
 
 def _change(view: ReportView, found: Sequence[Change]) -> MainResult:
@@ -181,13 +118,25 @@ def _mistakes(part: MistakeSection) -> MainResult:
     return MainResult(percent(explained / total), "%", f"{text}.")
 
 
-def _hardest(view: ReportView, gap: SliceGap) -> MainResult:
-    mean = f" (mean of {plural(gap.models, 'model')})" if gap.models > 1 else ""
-    text = (
-        f"The hardest slice of {gap.testset} is {gap.text}: {value_text(view.metric, gap.mean)} on "
-        f"{plural(gap.n, 'image')}, that far below the whole set{mean}."
-    )
-    return MainResult(points(gap.gap), "points", text)
+def _worst(view: ReportView) -> list[MainResult]:
+    """The slices on which models fall farthest below their own score on the whole set."""
+    found: dict[str, tuple[float, Score]] = {}
+    for score in view.worst if is_share(view.metric) and higher_is_better(view.metric) else ():
+        whole = view.overall(score.testset).get(score.model)
+        if whole is not None and score.n >= _FEW:
+            lost = (score.value - whole.value, score)
+            found[score.testset] = min(lost, found.get(score.testset, lost), key=lambda one: one[0])
+    return [
+        MainResult(
+            points(gap),
+            "points",
+            f"The worst slice of {s.testset} is {slice_text(parse_slice(s.slice))}: {s.model} has "
+            f"{value_text(view.metric, s.value)} on {plural(s.n, 'image')}, that far below its score "
+            "on the whole set.",
+        )
+        for gap, s in sorted(found.values(), key=lambda one: one[0])[:_MOST_WORST]
+        if gap < 0
+    ]
 
 
 # ---- models --------------------------------------------------------------------------------------
@@ -310,7 +259,9 @@ def curve_table(view: ReportView, panel: SlicePanel) -> CurveTable | None:
     names = [name for name in _HEADS if any(name == key[2] for key in by_key)]
     if not names:
         return None
-    first = min((v for value in panel.values() if (v := number(value)) is not None), default=None)
+    first = min(
+        (v for value in panel.values() if (v := number_of(value)) is not None), default=None
+    )
     order = [model for model in view.models if model in panel.scores]
     shown = order if len(order) <= _MOST_ROWS else panel.shown
     rows = [

@@ -15,9 +15,9 @@ import numpy as np
 from heldout.core.errors import HeldoutError
 from heldout.data.images import BadImage, bytes_of, decode
 from heldout.data.testset import TestSet
-from heldout.measure.score.slices import unit_columns
+from heldout.measure.score.slices import unit_columns, values_in_order
 from heldout.models.predictions.pixels import image_files
-from heldout.show.wording import value_label, values_in_order
+from heldout.show.wording import value_label
 
 T = TypeVar("T")
 SIDE = 96

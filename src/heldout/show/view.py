@@ -13,11 +13,11 @@ from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import Comparison, Fit, Learning, Record, Score, Summary, Tally
 from heldout.measure.score.slice_search import is_discovery
-from heldout.measure.score.slices import ALL, parse_slice
+from heldout.measure.score.slices import ALL, number_of, parse_slice, values_in_order
 from heldout.show.learning import LearningSection
 from heldout.show.mistakes import MistakeCard, MistakeSection
 from heldout.show.thumbnails import Example
-from heldout.show.wording import best_middle_worst, is_share, merit, number, values_in_order
+from heldout.show.wording import best_middle_worst, is_share, merit
 
 PREFERRED_METRICS = ("top1", "accuracy", "mla", "mean_per_class")
 Values = tuple[str, ...]
@@ -351,7 +351,7 @@ class ReportView:
         for position, column in enumerate(columns):
             texts = (v[position] for by_value in scores.values() for v in by_value)
             # Someone asked for slices by it, so an untyped column is never mere text.
-            numeric = all(number(text) is not None for text in texts)
+            numeric = all(number_of(text) is not None for text in texts)
             inferred = ColumnType(kind="ordered" if numeric else "categorical")
             types.append(known.get(column, inferred))
         return tuple(types)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
 from typing import Any
 from urllib.parse import unquote
 
-from heldout.data.testset.columns import ColumnType
 from heldout.measure.score import metrics
-from heldout.measure.score.slices import format_value
+from heldout.measure.score.slices import format_value, number_of, range_start
 
 MINUS = "−"
 PERCENT = "\N{NO-BREAK SPACE}%"
@@ -272,15 +270,6 @@ def sentence(text: str) -> str:
 # ---- values of columns ---------------------------------------------------------------------------
 
 
-def number(value: str) -> float | None:
-    """The number that a slice's value writes, or None for other text."""
-    try:
-        result = float(value)
-    except ValueError:
-        return None
-    return result if isfinite(result) else None
-
-
 def value_label(value: object) -> str | None:
     """A value of a table as slices name it; None where there is none.
 
@@ -308,7 +297,7 @@ def value_words(value: str) -> str:
     >>> value_words("-1"), value_words(":0.5"), value_words("0.5:0.7"), value_words("0.7:")
     ('−1', 'under 0.5', '0.5:0.7', '0.7 and over')
     """
-    if number(value) is not None:
+    if number_of(value) is not None:
         return value.replace("-", MINUS)
     if not _is_open(value):
         return value
@@ -318,32 +307,4 @@ def value_words(value: str) -> str:
 
 def _is_open(value: str) -> bool:
     """Whether a value is a range with one end, ``:0.5`` or ``0.7:``."""
-    return _start(value) is not None and (value.startswith(":") or value.endswith(":"))
-
-
-def _start(value: str) -> float | None:
-    """Where a range such as ``0.5:0.7``, ``:0.5`` or ``0.7:`` begins; None for other text."""
-    low, colon, high = value.partition(":")
-    first = number(low) if low else -inf
-    if not colon or not (low or high) or first is None or (high and number(high) is None):
-        return None
-    return first
-
-
-def values_in_order(values: Iterable[str], kind: ColumnType | None) -> list[str]:
-    """Distinct values of a column in the order to show them.
-
-    The column type's own order where it has one; else numbers and ranges by size, then text by
-    alphabet.
-    """
-    given = () if kind is None else kind.order
-    # As slices write and parse the same value.
-    texts = [format(v + 0.0, ".6g") if isinstance(v, float) else str(v) for v in given]
-    known = {value: place for place, value in enumerate(texts)}
-
-    def key(value: str) -> tuple[int, bool, float, str]:
-        size = number(value)
-        size = _start(value) if size is None else size
-        return known.get(value, len(known)), size is None, size or 0.0, value
-
-    return sorted(set(values), key=key)
+    return range_start(value) is not None and (value.startswith(":") or value.endswith(":"))

@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from heldout.core.engine import Job, Shard, Unit, make_executor, run, unit_key
+from heldout.core.engine import Job, Processes, Serial, Shard, Threads, Unit, run, unit_key
 from heldout.core.files import canonical_json
 from heldout.data.images import ImageSource, examine
 
@@ -77,7 +77,11 @@ def main(runs: str, output: str, executor: str, count: str, slow: str, shard: st
         job,
         iter(units(int(count), slow=float(slow))),
         runs=Path(runs),
-        executor=make_executor(executor, workers=2),
+        executor={
+            "serial": Serial,
+            "threads": lambda: Threads(2),
+            "processes": lambda: Processes(2),
+        }[executor](),
         shard=Shard.parse(shard),
     )
     print(summary.made, summary.found, summary.failed)

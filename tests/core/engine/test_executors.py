@@ -39,7 +39,6 @@ from heldout.core.engine import (
     Tick,
     Unit,
     UnitFailure,
-    make_executor,
     run,
     unit_key,
 )
@@ -225,34 +224,9 @@ def test_threads_really_run_side_by_side(tmp_path: Path) -> None:
     assert summary.made == 6
 
 
-def test_executors_by_name() -> None:
-    assert isinstance(make_executor("serial"), Serial)
-    threads = make_executor("threads", workers=3)
-    assert isinstance(threads, Threads) and threads.workers == 3
-    assert isinstance(make_executor("processes", workers=1), Processes)
-    with pytest.raises(UserError, match="serial, threads, processes"):
-        make_executor("ray-of-light")
+def test_a_number_of_workers_that_cannot_work_is_refused() -> None:
     with pytest.raises(UserError, match="1 or more"):
-        make_executor("threads", workers=0)
-
-
-def test_an_installed_package_may_bring_an_executor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cluster_plugin.py").write_text(
-        "from heldout.testing.executor import FakeExecutor\n"
-        "def make(workers):\n"
-        "    return FakeExecutor(in_flight=workers)\n"
-    )
-    info = tmp_path / "cluster_plugin-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: cluster-plugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[heldout.executors]\ncluster = cluster_plugin:make\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    found = make_executor("cluster", workers=5)
-    assert isinstance(found, FakeExecutor) and found.in_flight == 5
-    with pytest.raises(UserError, match="processes, cluster"):
-        make_executor("another")
+        Threads(0)
 
 
 def test_no_unit_at_all_starts_and_ends(tmp_path: Path) -> None:

@@ -142,7 +142,6 @@ def test_small_objects_are_harder_for_a_real_model(tmp_path: Path, shared_data: 
         "lite0",
         f"compose:{config}",
         metrics=["top1"],
-        checks=False,
         replicates=100,
         workspace=tmp_path,
     )

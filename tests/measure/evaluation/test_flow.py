@@ -278,6 +278,10 @@ def test_comparisons(workspace_flow: Workspace) -> None:
     assert len(every.comparisons) == 2 * 10
     with pytest.raises(UserError, match="is one model"):
         verbs.compare(["oak"], [OLD], workspace=workspace_flow)
+    clustered = verbs.compare(
+        ["oak", "yew"], [OLD], cluster="photographer", replicates=50, workspace=workspace_flow
+    )
+    assert {r.test for r in clustered.comparisons} == {"paired cluster bootstrap"}
 
 
 def test_fitting(workspace_flow: Workspace, tmp_path: Path) -> None:

@@ -237,8 +237,8 @@ def test_an_image_without_a_cluster_stands_alone() -> None:
         ({"kind": "ordered"}, ["90", "180", "0"], ["0", "90", "180"]),
         ({"kind": "circular", "period": 360.0}, ["90", "180", "0"], ["0", "90", "180"]),
         ({"kind": "grid", "grid": "g", "axis": "x"}, ["90", "180", "0"], ["0", "90", "180"]),
-        ({"kind": "categorical"}, ["9", "10", "1"], ["1", "10", "9"]),  # names, not numbers
-        ({"kind": "ordered"}, ["9", "10", "large"], ["10", "9", "large"]),
+        ({"kind": "categorical"}, ["9", "10", "1"], ["1", "9", "10"]),
+        ({"kind": "ordered"}, ["9", "10", "large"], ["9", "10", "large"]),
         ({"kind": "ordered", "order": (2.0, 1.0)}, [1, 2, 3], ["2", "1", "3"]),
         (
             {"kind": "categorical", "order": ("night", "day")},

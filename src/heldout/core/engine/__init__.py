@@ -6,7 +6,7 @@ exist once.
 
 from __future__ import annotations
 
-from heldout.core.engine.executors import Executor, Processes, Serial, Threads, make_executor
+from heldout.core.engine.executors import Executor, Processes, Serial, Threads
 from heldout.core.engine.jobs import Job, JobSummary, run
 from heldout.core.engine.results import Done, JobResults, Outcome, UnitFailure
 from heldout.core.engine.unit import Shard, Unit, unit_key
@@ -27,7 +27,6 @@ __all__ = [
     "Tick",
     "Unit",
     "UnitFailure",
-    "make_executor",
     "no_progress",
     "rich_progress",
     "run",

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Protocol
 from heldout.core.engine.results import Outcome, UnitFailure
 from heldout.core.engine.unit import Unit
 from heldout.core.errors import HeldoutError, UserError
-from heldout.core.plugins import plugins
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -88,26 +87,6 @@ class Threads:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def make_executor(name: str, *, workers: int | None = None) -> Executor:
-    """The executor of this name: ``serial``, ``threads``, ``processes``, or an installed plug-in.
-
-    A plug-in is an entry point of the group ``heldout.executors``: a callable that takes
-    ``workers`` and returns an :class:`Executor`.
-    """
-    if name == "serial":
-        return Serial()
-    if name == "threads":
-        return Threads(workers)
-    if name == "processes":
-        return Processes(workers)
-    found = plugins("heldout.executors", "executor")
-    if name not in found:
-        names = ", ".join(["serial", "threads", "processes", *sorted(found)])
-        raise UserError(f"there is no executor {name!r}", fix=f"use one of {names}")
-    plugin: Executor = found[name].load()(workers=workers)
-    return plugin
-
-
 def worker_count(workers: int | None) -> int:
     """``workers``, or the number of processors that this process may use."""
     if workers is None:
@@ -131,9 +110,9 @@ class Processes:
     early, units in flight are dropped; their results are either stored or not begun.
     """
 
-    def __init__(self, workers: int | None = None, *, in_flight: int | None = None) -> None:
+    def __init__(self, workers: int | None = None) -> None:
         self.workers = worker_count(workers)
-        self.in_flight = in_flight or 2 * self.workers
+        self.in_flight = 2 * self.workers
         self._early: _Pool | None = None
 
     @contextmanager
@@ -164,8 +143,14 @@ class Processes:
             lost = yield from self._drain(task, source)
             if not lost:
                 return
-            for unit in lost:
-                yield from Processes(1, in_flight=1)._alone(task, unit)
+            for unit in lost:  # each was in flight when a worker died
+                if (yield from Processes(1)._drain(task, iter([unit]))):
+                    yield UnitFailure(
+                        key=unit.key,
+                        reason="the worker process died while it worked on this unit",
+                        traceback="",
+                        attempts=2,
+                    )
 
     def _drain(self, task: Work, source: Iterator[Unit]) -> Generator[Outcome, None, list[Unit]]:
         """Run units until none is left, or a worker dies; return the units lost with it."""
@@ -198,16 +183,6 @@ class Processes:
                     lost.append(unit)
                     continue
                 yield outcome
-
-    def _alone(self, task: Work, unit: Unit) -> Generator[Outcome]:
-        """Run one unit that was in flight when a worker died."""
-        if (yield from self._drain(task, iter([unit]))):
-            yield UnitFailure(
-                key=unit.key,
-                reason="the worker process died while it worked on this unit",
-                traceback="",
-                attempts=2,
-            )
 
 
 class _Pool:

@@ -262,10 +262,7 @@ class Graph(Request, frozen=True, kw_only=True):
     outs: Annotated[tuple[Path, ...], option("Where to write.", "-o", flag="out")] = ()
     colour_by: Annotated[
         tuple[str, ...],
-        option(
-            "Stored model whose accuracy the page and pictures show; repeatable; pictures take the "
-            "first."
-        ),
+        option("Stored model whose accuracy the page shows; repeatable."),
     ] = ()
     label_map: LabelMapText | None = None
 

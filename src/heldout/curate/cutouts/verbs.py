@@ -7,7 +7,7 @@ from dataclasses import asdict
 import msgspec
 
 from heldout.core.context import Context, Result
-from heldout.core.engine import make_executor
+from heldout.core.engine import Threads
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, UserError
 from heldout.core.files import existing_folder
 from heldout.core.request import RequestError
@@ -74,7 +74,7 @@ def cutout(request: AnyCutout, context: Context) -> Result:
             limits=limits,
             segmenter=find_segmenter(request),
             review=None if request.review is None else read_review(request.review),
-            executor=make_executor("threads", workers=request.workers),
+            executor=Threads(request.workers),
             progress=progress,
             replace=request.replace,
         )

@@ -8,10 +8,8 @@ objects.
 
 from __future__ import annotations
 
-import csv
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from heldout.core.extras import require
-from heldout.core.files import write_bytes
+from heldout.core.files import csv_text, write_bytes
+from heldout.core.schema import convert, read_plain
 
 _SIDE = 512
 Colour = tuple[int, int, int]
+Polygon = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -101,29 +101,14 @@ class Outlined:
     classes: tuple[str, ...]
     licence: str
     attribution: str
-    parts: tuple[tuple[tuple[float, float], ...], ...]
-    holes: tuple[tuple[tuple[float, float], ...], ...]
+    parts: tuple[Polygon, ...]
+    holes: tuple[Polygon, ...]
 
 
 def outlines() -> tuple[Outlined, ...]:
     """What the photographs show: a cat, a cup, a space shuttle, a camera on a tripod."""
-    value = json.loads((_DATA / "outlines.json").read_text(encoding="utf-8"))
-
-    def polygons(given: Any) -> tuple[tuple[tuple[float, float], ...], ...]:
-        return tuple(tuple((x, y) for x, y in polygon) for polygon in given)
-
-    return tuple(
-        Outlined(
-            photo=entry["photo"],
-            name=entry["name"],
-            classes=tuple(entry["classes"]),
-            licence=entry["licence"],
-            attribution=entry["attribution"],
-            parts=polygons(entry["parts"]),
-            holes=polygons(entry["holes"]),
-        )
-        for entry in value["outlines"]
-    )
+    path = _DATA / "outlines.json"
+    return convert(read_plain(path)["outlines"], tuple[Outlined, ...], where=path)
 
 
 def photo_folder() -> Path:
@@ -150,13 +135,13 @@ def write_inputs(folder: Path) -> Path:
         _keep(folder / "masks" / file, _png(mask_of(entry, _photo(place / entry.photo).size)))
         rows.append((file, entry.licence, entry.attribution, f"scikit-image {entry.photo}"))
         labels.append(f"{entry.name} = {json.dumps(list(entry.classes))}\n")
-    _keep(folder / "photos.csv", _csv(rows))
+    _keep(folder / "photos.csv", csv_text(rows[0], rows[1:]).encode())
     _keep(folder / "labels.toml", "".join(labels).encode())
     whose = [rows[0]]
     for ground in BACKDROPS:
         _keep(folder / "backgrounds" / f"{ground.name}.png", _png(backdrop(ground, place)))
         whose.append((f"{ground.name}.png", "CC0-1.0", ground.attribution, ground.source))
-    _keep(folder / "backgrounds" / "attributions.csv", _csv(whose))
+    _keep(folder / "backgrounds" / "attributions.csv", csv_text(whose[0], whose[1:]).encode())
     for name in COMPOSED:
         _keep(folder / f"{name}.toml", (_DATA / f"{name}.toml").read_bytes())
     return folder
@@ -185,12 +170,6 @@ def _png(image: Any) -> bytes:
     handle = io.BytesIO()
     image.save(handle, "PNG")
     return handle.getvalue()
-
-
-def _csv(rows: Sequence[Sequence[str]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode()
 
 
 def _keep(path: Path, data: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +29,7 @@ from heldout.measure.evaluation.prediction import (
     read_file,
 )
 from heldout.measure.evaluation.requests import Score as ScoreRequest
-from heldout.measure.evaluation.resolve import Evaluation
+from heldout.measure.evaluation.resolve import Evaluation, image_source
 from heldout.measure.mistakes.categories import (
     Lessons,
     Proposal,
@@ -45,7 +44,6 @@ from heldout.measure.mistakes.verdicts import Verdicts, mistakes_of, verdicts
 from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
-    LEVEL,
     class_counts,
     counts,
     rank_scores,
@@ -245,15 +243,14 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
         outputs = find_outputs(job, testset, full, stored, notes)
         label_map = job.map_from(outputs[0].label_space, testset)
-        if request.checks:
-            notes += check_outputs(testset, outputs, label_map=label_map)
+        notes += check_outputs(testset, outputs, label_map=label_map)
         failed: FailedRows = {}
         collector = None
         if request.mistakes:
             collector = MistakeCollector(testset, truth=request.truth, label_map=label_map)
         group = measure(
             testset,
-            _noting_failures(_read(outputs), testset, failed, collector),
+            _noting_failures(outputs, testset, failed, collector),
             metrics=job.metrics_of(testset),
             truth=request.truth,
             label_map=label_map,
@@ -294,15 +291,21 @@ def _against_baseline(
 ) -> Iterator[Fit | Score]:
     """Lines through enough models, and effective robustness where a reference is named."""
     baseline = str(job.baseline)
-    new, base = against(measured, baseline, None)
+    new, base = against(measured, baseline)
     try:
         yield from fit_lines(new, base, axes=AXES, **job.drawn)
     except NotApplicable as refused:  # scores are there without a line
         notes.append(f"no line against {baseline}: {refused}")
     if job.reference is not None:
-        yield from robustness_to_baseline(
-            measured, baseline, job.reference, level=job.request.level
-        )
+        new, base = against(measured, baseline, "top1")
+        source = None if job.reference == "published" else job.reference
+        for item in new:
+            line = (
+                source
+                if isinstance(source, ReferenceLine)
+                else line_between(item, base, source=source)
+            )
+            yield from robustness_scores(item, base, line, level=job.request.level)
 
 
 def find_outputs(
@@ -318,7 +321,7 @@ def find_outputs(
     """
     chosen, workspace = job.chosen, job.context.workspace
     found: list[StoredRun | Predictions] = []
-    others = chosen.runs or chosen.models or chosen.files or chosen.outputs
+    others = chosen.models or chosen.files or chosen.outputs
     here = {run.folder for run in ran}
     if chosen.names or not others:
         named = PredictionStore(workspace.predictions).select(
@@ -329,12 +332,14 @@ def find_outputs(
         )
         if not named and not others:
             raise NotFound(f"every model of {testset.name} is excluded", fix="exclude fewer")
-        current = CurrentImages(testset, workspace=workspace, images=job.images)
+        current = CurrentImages(
+            testset, workspace=workspace, images=image_source(job.request, job.context)
+        )
         for run in named:
             if run.folder not in here:  # "all" finds what has just run, too
                 current.check(run)
                 found.append(run)
-    found += [*chosen.runs, *ran]
+    found += ran
     for file in chosen.files:
         predictions, noted = read_file(file, full)
         (notes if notes is not None else []).extend(noted)
@@ -344,14 +349,14 @@ def find_outputs(
 
 def read_outputs(job: Evaluation, testset: TestSet) -> Iterator[Predictions]:
     """The outputs of all chosen models on a test set, one at a time."""
-    return _read(find_outputs(job, testset, testset))
+    return map(read_output, find_outputs(job, testset, testset))
 
 
-def _read(outputs: Sequence[StoredRun | Predictions]) -> Iterator[Predictions]:
-    for item in outputs:
-        if isinstance(item, StoredRun):
-            item = PredictionStore(item.folder.parents[1]).read(item)
-        yield item
+def read_output(output: StoredRun | Predictions, *, values: bool = True) -> Predictions:
+    """One model's outputs; those that are stored without logits unless ``values``."""
+    if isinstance(output, Predictions):
+        return output
+    return PredictionStore(output.folder.parents[1]).read(output, values=values)
 
 
 def _score_records(group: Sequence[Measured], job: Evaluation) -> Iterator[Record]:
@@ -421,13 +426,13 @@ def factor_comparisons(
 
 
 def _noting_failures(
-    outputs: Iterable[Predictions],
+    outputs: Iterable[StoredRun | Predictions],
     testset: TestSet,
     failed: FailedRows,
     collector: MistakeCollector | None,
 ) -> Iterator[Predictions]:
     """The same predictions; images that they have no output for are gathered in ``failed``."""
-    for predictions in outputs:
+    for predictions in map(read_output, outputs):
         note_failures(predictions, testset, failed)
         if collector is not None:
             collector.see(predictions)
@@ -449,25 +454,6 @@ def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Meas
                 fix="--absent-classes skip averages over the classes that are there",
             )
     return found
-
-
-def robustness_to_baseline(
-    measured: Sequence[Measured],
-    baseline: str,
-    reference: ReferenceLine | str = "published",
-    *,
-    level: float = LEVEL,
-) -> list[Score]:
-    """Effective robustness (top-1) of every other set against the baseline; see :func:`evaluate`."""
-    new, base = against(measured, baseline, "top1")
-    records: list[Score] = []
-    for item in new:
-        if isinstance(reference, ReferenceLine):
-            line = reference
-        else:
-            line = line_between(item, base, source=None if reference == "published" else reference)
-        records += robustness_scores(item, base, line, level=level)
-    return records
 
 
 def score_pooled(request: ScoreRequest, context: Context) -> Results:
@@ -494,22 +480,17 @@ def score_pooled(request: ScoreRequest, context: Context) -> Results:
 
 
 def against(
-    measured: Sequence[Measured], baseline: str, metric: str | None
+    measured: Sequence[Measured], baseline: str, metric: str | None = None
 ) -> tuple[list[Measured], Measured]:
     """The other sets' measurements and the baseline's, of one metric: its first unless one is named."""
-    base = [m for m in measured if baseline in (m.testset.name, *m.testset.card.aliases)]
-    if not base:
-        raise NotFound(
-            f"baseline {baseline!r} is not among the measured test sets", fix="add it with -t"
-        )
-    if metric is not None:
-        base = [m for m in base if m.metric.name == metric]
+    of_baseline = [m for m in measured if m.testset.name == baseline]
+    base = [m for m in of_baseline if metric in (None, m.metric.name)]
     if not base:
         raise NotApplicable(
             f"{metric} was not measured on {baseline}", fix=f"add the metric {metric}"
         )
     name = base[0].metric.name
-    new = [m for m in measured if m.metric.name == name and m.testset.name != base[0].testset.name]
+    new = [m for m in measured if m.metric.name == name and m.testset.name != baseline]
     if not new:
         raise NotApplicable(
             f"there is no test set beside the baseline {baseline}", fix="add one with -t"
@@ -518,18 +499,13 @@ def against(
 
 
 def label_map_argument(
-    text: str | None,
-    testsets: Sequence[str],
-    models: Sequence[str],
-    *,
-    workspace: Workspace | Path | str | None = None,
+    text: str | None, testsets: Sequence[str], models: Sequence[str], *, workspace: Workspace
 ) -> LabelMap | None:
     """The label map that an argument names; ``subset:…`` and ``hierarchy:…`` fit the test set."""
     if text is None or text == "identity":
         return None
-    place = workspace if isinstance(workspace, Workspace) else Workspace.find(workspace)
-    testset = find_testset(place, testsets[0])
-    store = PredictionStore(place.predictions)
+    testset = find_testset(workspace, testsets[0])
+    store = PredictionStore(workspace.predictions)
     runs = store.select(testset.card.images_hash, models, testset=testset.name)
     return load_label_map(text, source=runs[0].label_space, target=testset.label_space)
 
@@ -562,10 +538,8 @@ def _guesses(
     if label_map is not None and (label_map.overlaps or own != label_map.target.fingerprint):
         mapped = None
     for item in outputs:
-        if isinstance(item, StoredRun):
-            values = mapped is not None and mapped.reading == "restricted"
-            item = PredictionStore(item.folder.parents[1]).read(item, values=values)
-        yield item if mapped is None else _mapped(item, mapped)
+        found = read_output(item, values=mapped is not None and mapped.reading == "restricted")
+        yield found if mapped is None else _mapped(found, mapped)
 
 
 def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:

@@ -26,7 +26,6 @@ from heldout.core.request import (
     Truth,
     Workers,
     argument,
-    excludes,
     needs,
     one_of,
     option,
@@ -71,7 +70,6 @@ Keep = Annotated[
     Literal["logits", "topk"],
     option("What is stored of the outputs; logits as float16.", rare=True),
 ]
-RetryFailed = Annotated[bool, option("Run stored models again on images that failed.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
@@ -89,14 +87,13 @@ class Scoring(Request, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "With a baseline, the line for effective robustness: published, timm, or FILE.csv:X:Y.",
+                "With a baseline, the line for effective robustness: published or timm.",
                 rare=True,
             ),
         ]
         | None
     ) = None
     mistakes: Annotated[bool, option("Count mistakes by category, severity and slice.")] = True
-    checks: Annotated[bool, option("Run the cheap checks of heldout doctor.", rare=True)] = True
     exclude: Exclude = ()
     cluster: Cluster | None = None
     balance: Balance | None = None
@@ -127,7 +124,6 @@ class Evaluate(Scoring, frozen=True, kw_only=True):
     keep: Keep = "logits"
     limit: Limit | None = None
     workers: Workers | None = None
-    retry_failed: RetryFailed = False
     model_args: ModelArgs | None = None
     fail_under: Annotated[
         tuple[str, ...],
@@ -179,13 +175,8 @@ class Predict(Request, frozen=True, kw_only=True):
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None
-    retry_failed: RetryFailed = False
     model_args: ModelArgs | None = None
     plan: Plan = False
-
-    def check(self) -> None:
-        """Retries look at what all shards have left."""
-        excludes(self, "shard", "retry_failed")
 
 
 class Compare(Request, frozen=True, kw_only=True):

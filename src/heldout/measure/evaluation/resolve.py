@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heldout.core.context import Context
 from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
+from heldout.core.request import Request
 from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import Chosen, choose, distinct, limited
-from heldout.measure.evaluation.requests import Evaluate, Scoring
-from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
+from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Scoring
+from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
@@ -24,30 +24,11 @@ from heldout.models.predictions.predictions import TOP_K
 _GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>\d+(\.\d*)?|\.\d+)\Z")
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(NamedTuple):
     """A metric and the least value it may have."""
 
     metric: str
     value: float
-
-
-@dataclass(frozen=True)
-class Miss:
-    """A score that a gate does not let through."""
-
-    gate: Gate
-    score: Score
-
-    @property
-    def line(self) -> str:
-        """What was missed, for a person."""
-        s = self.score
-        interval = "" if s.low is None else f"interval {s.low:.4f} to {s.high:.4f}, "
-        return (
-            f"{s.model} on {s.testset}: {s.metric} {s.value:.4f} is under {self.gate.value:g} "
-            f"({interval}n = {s.n:,})"
-        )
 
 
 def parse_gate(text: str) -> Gate:
@@ -67,16 +48,17 @@ def parse_gate(text: str) -> Gate:
     return Gate(match["metric"], value)
 
 
-def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[Miss]:
-    """Scores on whole sets that lie under a gate."""
-    scores = [
-        r for r in records if isinstance(r, Score) and (r.slice, r.statistic) == (ALL, "value")
-    ]
+def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[str]:
+    """The scores on whole sets that lie under a gate, each in words."""
     return [
-        Miss(gate, score)
+        f"{s.model} on {s.testset}: {s.metric} {s.value:.4f} is under {gate.value:g} "
+        + (f"(interval {s.low:.4f} to {s.high:.4f}, " if s.low is not None else "(")
+        + f"n = {s.n:,})"
         for gate in gates
-        for score in scores
-        if score.metric == gate.metric and score.value < gate.value
+        for s in records
+        if isinstance(s, Score)
+        and (s.slice, s.statistic, s.metric) == (ALL, "value", gate.metric)
+        and s.value < gate.value
     ]
 
 
@@ -99,6 +81,17 @@ def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ..
     found = DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
     few = testset.label_space is not None and len(testset.label_space) <= FEW_CLASSES
     return tuple(name for name in found if not (few and name == "top5"))
+
+
+def drawn(request: Scoring | Compare | Fit) -> dict[str, Any]:
+    """What every interval is made with."""
+    return {"seed": request.seed, "replicates": request.replicates, "level": request.level}
+
+
+def image_source(request: Request, context: Context) -> Any:
+    """Where the image files are, if not where the test set says."""
+    name = getattr(request, "images", None)
+    return context.bound.get(str(name), name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +117,7 @@ class Evaluation:
     @property
     def drawn(self) -> dict[str, Any]:
         """What every interval is made with."""
-        asked = self.request
-        return {"seed": asked.seed, "replicates": asked.replicates, "level": asked.level}
+        return drawn(self.request)
 
     def slices(self, testset: TestSet) -> list[str]:
         """The entries of ``by`` that a test set has the columns for."""
@@ -142,12 +134,6 @@ class Evaluation:
             for entry in self.slices(testset)
             if (columns := set(entry_columns(entry, testset))) and columns <= declared
         ]
-
-    @property
-    def images(self) -> Any:
-        """Where the image files are, if not where the test set says."""
-        name = self.request.images if isinstance(self.request, Evaluate) else None
-        return None if name is None else self.context.bound.get(name, name)
 
     def cluster(self, testset: TestSet) -> str | None:
         """The column of a test set whose images belong together."""
@@ -189,7 +175,7 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         label_map=None
         if label_map in (None, "identity")
         else context.bound.get(label_map, label_map),
-        reference=_reference(request.reference, context),
+        reference=context.bound.get(str(request.reference), request.reference),
         baseline=_baseline(request.baseline, whole, testsets),
         gates=tuple(map(parse_gate, request.fail_under)) if isinstance(request, Evaluate) else (),
     )
@@ -207,21 +193,6 @@ def _baseline(name: str | None, whole: Sequence[TestSet], used: Sequence[TestSet
     raise NotFound(f"baseline {name!r} is not among the test sets", fix="add it with -t")
 
 
-def _reference(text: str | None, context: Context) -> ReferenceLine | str | None:
-    """The line that a request names: a published source, or ``FILE.csv:X:Y`` (columns X and Y)."""
-    if text is None or text in context.bound:
-        return None if text is None else context.bound[text]
-    if not text.partition(":")[0].endswith(".csv"):
-        return text
-    path, _, columns = text.partition(":")
-    x, colon, y = columns.partition(":")
-    if not colon:
-        raise UserError(
-            f"--reference {text!r}", fix="write FILE.csv:X:Y with the columns of accuracies"
-        )
-    return reference_line(read_population([Path(path)], x=x, y=y))
-
-
 def _check(job: Evaluation) -> None:
     """Refuse what cannot work now, and not after hours of prediction."""
     request = job.request
@@ -237,11 +208,7 @@ def _check(job: Evaluation) -> None:
     for testset in job.whole:
         own = (("--cluster", job.cluster(testset)), ("--balance", request.balance))
         for flag, column in own:
-            try:
-                there = column is None or has_columns(testset, column)
-            except UserError as error:
-                raise UserError(f"{flag}: {error.message}", fix=error.fix) from None
-            if not there:
+            if column is not None and not has_columns(testset, column):
                 raise NotFound(
                     f"{testset.name} has no column {column!r} for {flag}",
                     fix="heldout ls --columns lists them",

@@ -16,27 +16,32 @@ from heldout.measure.evaluation.flow import (
     Results,
     against,
     measure_outputs,
+    read_output,
     read_outputs,
     score_pooled,
 )
 from heldout.measure.evaluation.headlines import planning_lines
 from heldout.measure.evaluation.prediction import (
     FailedImage,
+    FailedRows,
     Forecast,
     choose,
     distinct,
+    failed_images,
     forecast,
     limited,
-    predict_all,
+    note_failures,
 )
 from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Predict, Score
-from heldout.measure.evaluation.resolve import Evaluation, misses, resolve
+from heldout.measure.evaluation.resolve import Evaluation, drawn, image_source, misses, resolve
 from heldout.measure.score.compare import compare as compare_pairs
 from heldout.measure.score.fits import AXES, fit_lines, fit_points, read_population
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
 from heldout.models.adapters import Model, parse_model_args
 from heldout.models.adapters.user_code import check_models
+from heldout.models.predictions import StoredRun
+from heldout.models.predictions.run_models import predict as run_models
 
 _SHOWN_FAILURES = 10
 
@@ -46,28 +51,18 @@ def evaluate(request: Evaluate, context: Context) -> Result:
     check_writable(request.out)
     job = resolve(request, context)
     how = _how(request, context)
-    plans = list(_plans(job.testsets, job.chosen.models, how, context)) if job.chosen.models else []
+    models = job.chosen.models
+    plans = list(_plans(job.testsets, models, how, context)) if models else []
     if request.plan:
         if not plans:
             context.say("nothing to run: all outputs are stored or in files")
         return Result(records=plans)
-    ran = None
-    if plans:
-        predicted = predict_all(
-            job.testsets,
-            job.chosen.models,
-            plans=[item.plan for item in plans],
-            retry=request.retry_failed,
-            show=context.progress,
-            **how,
-        )
-        ran = [item.runs for item in predicted]
-    results = measure_outputs(job, ran)
+    results = measure_outputs(job, _predicted(plans, models, how, context))
     page = report_path(request, context)
     _list_failures(results.failures, page.with_name(f"{page.stem}-failed.csv"), context)
     missed = misses(results.records, job.gates)
-    for miss in missed:
-        context.say(f"gate not met: {miss.line}")
+    for line in missed:
+        context.say(f"gate not met: {line}")
     results.code = EXIT_GATE if missed else EXIT_FAILED_IMAGES if results.failures else EXIT_DONE
     return results
 
@@ -79,10 +74,9 @@ def report_path(request: Evaluate, context: Context) -> Path:
 
 def _how(request: Evaluate | Predict, context: Context) -> dict[str, Any]:
     """How models are run."""
-    images = None if not request.images else context.bound.get(request.images, request.images)
     return {
         "workspace": context.workspace,
-        "images": images,
+        "images": image_source(request, context),
         "keep": request.keep,
         "workers": request.workers,
     }
@@ -100,6 +94,26 @@ def _plans(
         yield plan
 
 
+def _predicted(
+    plans: Sequence[Forecast],
+    models: Sequence[Model],
+    how: dict[str, Any],
+    context: Context,
+    shard: Shard | None = None,
+) -> list[list[StoredRun]]:
+    """Run what is planned; the stored runs of each plan, in the order of the models."""
+    found = []
+    for plan in (item.plan for item in plans):
+        runs = list(plan.stored)
+        if plan.pending:
+            with context.progress(f"{plan.testset.name} × {len(plan.pending)}") as progress:
+                runs = run_models(
+                    plan.testset, models, plan=plan, shard=shard, progress=progress, **how
+                )
+        found.append(runs)
+    return found
+
+
 def _list_failures(failures: Sequence[FailedImage], to: Path, context: Context) -> None:
     """Images without an output: the first ones are said, all of them go to a CSV file."""
     if not failures:
@@ -111,7 +125,8 @@ def _list_failures(failures: Sequence[FailedImage], to: Path, context: Context) 
     write_text(to, csv_text(["testset", "image_id", "reason", "models"], rows))
     more = len(failures) - _SHOWN_FAILURES
     context.say(
-        f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}; mended: --retry-failed"
+        f"{f'{more:,} more' if more > 0 else 'all of them'} in {to}; once they are fixed, heldout "
+        "prune -t SET -m MODEL --delete lets a model run again"
     )
 
 
@@ -129,29 +144,29 @@ def predict(request: Predict, context: Context) -> Result:
             f"{chosen.files[0].path} holds predictions already",
             fix="use heldout import predictions",
         )
+    models = chosen.models
+    if not models:
+        raise UserError("no model is named", fix="name one with -m, such as -m lite0")
     testsets = [limited(item, request.limit) for item in whole]
     how = _how(request, context)
-    plans = list(_plans(testsets, chosen.models, how, context))
+    plans = list(_plans(testsets, models, how, context))
     if request.plan:
         return Result(records=plans)
-    found = predict_all(
-        testsets,
-        chosen.models,
-        plans=[item.plan for item in plans],
-        shard=None if request.shard is None else Shard.parse(request.shard),
-        retry=request.retry_failed,
-        show=context.progress,
-        **how,
-    )
-    for item in found:
-        done = f"{len(item.runs)} of {len(chosen.models)} models are complete"
-        context.say(f"{item.testset.name}: {done}, {item.failed} images failed")
-    failures = [failure for item in found for failure in item.failures()]
+    shard = None if request.shard is None else Shard.parse(request.shard)
+    failures: list[FailedImage] = []
+    records: list[StoredRun] = []
+    for testset, runs in zip(testsets, _predicted(plans, models, how, context, shard), strict=True):
+        records += runs
+        failed: FailedRows = {}
+        for run in runs:
+            if run.run["failed"]:
+                note_failures(read_output(run), testset, failed)
+        failures += failed_images(testset, failed)
+        done = f"{len(runs)} of {len(models)} models are complete"
+        worst = max((run.run["failed"] for run in runs), default=0)
+        context.say(f"{testset.name}: {done}, {worst} images failed")
     _list_failures(failures, context.workspace.runs / "predict-failed.csv", context)
-    return Result(
-        records=[run for item in found for run in item.runs],
-        code=EXIT_FAILED_IMAGES if failures else EXIT_DONE,
-    )
+    return Result(records=records, code=EXIT_FAILED_IMAGES if failures else EXIT_DONE)
 
 
 def score(request: Score, context: Context) -> Result:
@@ -175,16 +190,20 @@ def _measured(job: Evaluation) -> Iterator[Measured]:
 
 def _stored(request: Compare | Fit, context: Context, **given: Any) -> Evaluation:
     """The evaluation behind a comparison or a fit."""
-    asked = Score(models=request.models, metrics=(request.metric,), **given)
-    return resolve(asked, context)
+    return resolve(
+        Score(models=request.models, metrics=(request.metric,), **drawn(request), **given), context
+    )
 
 
 def compare(request: Compare, context: Context) -> Result:
     """Each model against the first one, or all pairs, on every test set; p values are Holm's."""
-    job = _stored(request, context, testsets=request.testsets, truth=request.truth)
-    drawn: dict[str, Any] = {
-        "seed": request.seed, "replicates": request.replicates, "level": request.level,
-    }  # fmt: skip
+    job = _stored(
+        request,
+        context,
+        testsets=request.testsets,
+        truth=request.truth,
+        cluster=request.cluster,
+    )
     records: list[Comparison] = []
     measured: list[Measured] = []
     for found in _measured(job):
@@ -197,7 +216,7 @@ def compare(request: Compare, context: Context) -> Result:
         if request.all_pairs:
             pairs = list(combinations(found.models, 2))
         cluster = job.cluster(found.testset)
-        records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **drawn)
+        records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **job.drawn)
         measured.append(found)
     lines = list(planning_lines(records, measured, request.level))
     return Results(records=tuple(records), lines=lines, measured=tuple(measured))
@@ -205,9 +224,6 @@ def compare(request: Compare, context: Context) -> Result:
 
 def fit(request: Fit, context: Context) -> Result:
     """A line of new on original accuracy."""
-    drawn: dict[str, Any] = {
-        "seed": request.seed, "replicates": request.replicates, "level": request.level,
-    }  # fmt: skip
     if request.population:
         population = read_population(
             request.population, x=str(request.x), y=str(request.y), exclude=request.exclude
@@ -219,7 +235,8 @@ def fit(request: Fit, context: Context) -> Result:
             )
         names: dict[str, Any] = {"testset": population.y_name, "baseline": population.x_name}
         records = [
-            fit_points(population.x, population.y, axes=axes, **names, **drawn) for axes in AXES
+            fit_points(population.x, population.y, axes=axes, **names, **drawn(request))
+            for axes in AXES
         ]
         return Results(records=tuple(records))
     testsets = dict.fromkeys((str(request.baseline), *request.testsets))
@@ -231,8 +248,8 @@ def fit(request: Fit, context: Context) -> Result:
         exclude=request.exclude,
     )
     measured = tuple(_measured(job))
-    new, base = against(measured, str(job.baseline), None)
-    records = fit_lines(new, base, axes=AXES, **drawn)
+    new, base = against(measured, str(job.baseline))
+    records = fit_lines(new, base, axes=AXES, **job.drawn)
     missing = len({name for m in measured for name in m.models}) - min(r.models for r in records)
     if missing:
         context.note(f"{missing} models are not on every set")

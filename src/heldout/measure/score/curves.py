@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
-from urllib.parse import unquote
 
 import numpy as np
 
@@ -23,12 +22,12 @@ from heldout.measure.score.slices import (
     Partition,
     entry_columns,
     factor_columns,
-    in_order,
     number_of,
     parse_slice,
     partitions,
     split_edges,
     unit_codes,
+    values_in_order,
 )
 from heldout.stats.slices import SliceMeans, slice_means
 
@@ -89,8 +88,7 @@ class Curve:
 
     def axis(self, place: int) -> list[str]:
         """The distinct values of one of two columns, in order."""
-        ordered = in_order((text[place] for text in self.texts), self.types[place])
-        return [unquote(text) for text in ordered]
+        return values_in_order((text[place] for text in self.texts), self.types[place])
 
     @cached_property
     def cells(self) -> tuple[np.ndarray, np.ndarray]:

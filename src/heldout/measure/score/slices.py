@@ -214,36 +214,32 @@ def _column(
     return rows[present], codes[present], values
 
 
-def in_order(values: Iterable[Any], kind: ColumnType) -> list[str]:
-    """Distinct values of a column as slices write them, in the column's own order.
+def values_in_order(values: Iterable[str], kind: ColumnType | None) -> list[str]:
+    """Distinct values of a column, as slices write them, in the order in which they are shown.
 
-    First the values that the column type lists, then the rest: numbers by size, others by text.
-    Digits that are stored as text are numbers where the column has an order or a period.
+    First the values that the column type lists, in its order; then numbers and ranges by size;
+    then other text.
     """
-    used = {format_value(value): value for value in values}
-    listed = [text for text in map(format_value, kind.order) if text in used]
-    rest = sorted(used.keys() - set(listed))
-    numbers: dict[str, Any] = {text: _number(used[text], kind) for text in rest}
-    if None not in numbers.values():
-        rest.sort(key=numbers.__getitem__)
-    return list(dict.fromkeys([*listed, *rest]))
+    known = map(format_value, () if kind is None else kind.order)
+    listed = {unquote(text): place for place, text in enumerate(known)}
+
+    def key(value: str) -> tuple[int, bool, float, str]:
+        text = unquote(value)
+        size = number_of(text)
+        size = range_start(text) if size is None else size
+        return listed.get(text, len(listed)), size is None, size or 0.0, value
+
+    return sorted(set(values), key=key)
 
 
 def _by_text(
     codes: np.ndarray, values: list[Any], kind: ColumnType
 ) -> tuple[np.ndarray, list[str]]:
     """Codes by the text that a slice shows, so that two values never share a name; in order."""
-    names = in_order([values[code] for code in np.unique(codes)], kind)
+    names = values_in_order((format_value(values[code]) for code in np.unique(codes)), kind)
     place = {text: code for code, text in enumerate(names)}
     table = np.array([place.get(format_value(value), -1) for value in values], dtype=np.int64)
     return (table[codes] if len(codes) else codes), names
-
-
-def _number(value: Any, kind: ColumnType) -> float | None:
-    """The number by which a value is put in order; None where it has none."""
-    if isinstance(value, int | float):
-        return value
-    return None if kind.kind == "categorical" else number_of(value)
 
 
 def number_of(text: Any) -> float | None:
@@ -253,6 +249,15 @@ def number_of(text: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if np.isfinite(number) else None
+
+
+def range_start(text: str) -> float | None:
+    """Where a range such as ``0.5:0.7``, ``:0.5`` or ``0.7:`` begins; None for other text."""
+    low, colon, high = text.partition(":")
+    first = number_of(low) if low else -np.inf
+    if not colon or not (low or high) or first is None or (high and number_of(high) is None):
+        return None
+    return first
 
 
 def _binned(

@@ -63,49 +63,45 @@
   const terms = (p, q) => p.map((value, place) => term(value, q[place]));
   const sum = (list) => list.reduce((total, value) => total + value, 0);
 
-  // Distances between two sets, each { value, low, high }; limits null where there are none.
-  const DISTANCES = {
-    // The square root of the Jensen-Shannon divergence in bits, mended by the jackknife over images:
-    // n J - (n - 1) mean(J without image i). Limits: 1.96 jackknife errors about it.
-    "jensen-shannon"(a, b) {
-      const same = a.size === b.size && Array.from(a.rows).every(([image, row]) =>
-        b.rows.has(image) && String(b.rows.get(image)) === String(row));
-      if (same) return { value: 0, low: null, high: null };
-      const plain = sum(terms(a.profile, b.profile));
-      const bounded = (value) => Math.sqrt(Math.min(1, Math.max(0, value)));
-      if (Math.min(a.size, b.size) < 2) return { value: bounded(plain), low: null, high: null };
-      const without = (set) => set.profile.map((value) => (value * set.size) / (set.size - 1));
-      const [p1, q1] = [without(a), without(b)];
-      const bases = { a: terms(p1, b.profile), b: terms(a.profile, q1), both: terms(p1, q1) };
-      const totals = { a: sum(bases.a), b: sum(bases.b), both: sum(bases.both) };
-      const left = [];
-      const images = new Set([...a.rows.keys(), ...b.rows.keys()]);
-      for (const image of images) {
-        const mine = a.rows.get(image);
-        const other = b.rows.get(image);
-        const kind = mine && other ? "both" : mine ? "a" : "b";
-        const p = mine ? p1 : a.profile;
-        const q = other ? q1 : b.profile;
-        let value = totals[kind];
-        for (const place of new Set([...(mine || []), ...(other || [])])) {
-          const less = (set, row, at) => (row && row.includes(place)
-            ? Math.max(at[place] - 1 / row.length / (set.size - 1), 0) : at[place]);
-          value += term(less(a, mine, p), less(b, other, q)) - bases[kind][place];
-        }
-        left.push(value);
+  // The square root of the Jensen-Shannon divergence in bits, corrected by the jackknife over images:
+  // n J - (n - 1) mean(J without image i). Limits: 1.96 jackknife errors about it, null without any.
+  function divergence(a, b) {
+    const same = a.size === b.size && Array.from(a.rows).every(([image, row]) =>
+      b.rows.has(image) && String(b.rows.get(image)) === String(row));
+    if (same) return { value: 0, low: null, high: null };
+    const plain = sum(terms(a.profile, b.profile));
+    const bounded = (value) => Math.sqrt(Math.min(1, Math.max(0, value)));
+    if (Math.min(a.size, b.size) < 2) return { value: bounded(plain), low: null, high: null };
+    const without = (set) => set.profile.map((value) => (value * set.size) / (set.size - 1));
+    const [p1, q1] = [without(a), without(b)];
+    const bases = { a: terms(p1, b.profile), b: terms(a.profile, q1), both: terms(p1, q1) };
+    const totals = { a: sum(bases.a), b: sum(bases.b), both: sum(bases.both) };
+    const left = [];
+    const images = new Set([...a.rows.keys(), ...b.rows.keys()]);
+    for (const image of images) {
+      const mine = a.rows.get(image);
+      const other = b.rows.get(image);
+      const kind = mine && other ? "both" : mine ? "a" : "b";
+      const p = mine ? p1 : a.profile;
+      const q = other ? q1 : b.profile;
+      let value = totals[kind];
+      for (const place of new Set([...(mine || []), ...(other || [])])) {
+        const less = (set, row, at) => (row && row.includes(place)
+          ? Math.max(at[place] - 1 / row.length / (set.size - 1), 0) : at[place]);
+        value += term(less(a, mine, p), less(b, other, q)) - bases[kind][place];
       }
-      const n = left.length;
-      const mean = sum(left) / n;
-      const mended = n * plain - (n - 1) * mean;
-      const error = Math.sqrt(((n - 1) / n) * sum(left.map((value) => (value - mean) ** 2)));
-      return { value: bounded(mended), low: bounded(mended - 1.96 * error), high: bounded(mended + 1.96 * error) };
-    },
-  };
+      left.push(value);
+    }
+    const n = left.length;
+    const mean = sum(left) / n;
+    const corrected = n * plain - (n - 1) * mean;
+    const error = Math.sqrt(((n - 1) / n) * sum(left.map((value) => (value - mean) ** 2)));
+    return { value: bounded(corrected), low: bounded(corrected - 1.96 * error), high: bounded(corrected + 1.96 * error) };
+  }
 
   function distance(a, b) {
-    const measure = DISTANCES[data.distance];
-    if (!measure || !known || !a.size || !b.size) return null;
-    return measure(collection(a), collection(b));
+    if (!known || !a.size || !b.size) return null;
+    return divergence(collection(a), collection(b));
   }
 
   // ---- moving and zooming ------------------------------------------------------------------------
