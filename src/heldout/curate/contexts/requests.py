@@ -108,14 +108,6 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
         ),
     ] = ("object", "stated", "general")
     objects: Objects = ("object", "caption_word", "tag")
-    stated: Annotated[
-        tuple[str, ...],
-        option(
-            "Membership written subject(context), such as relation; repeatable; attribute and subset "
-            "by default.",
-            rare=True,
-        ),
-    ] = ("attribute", "subset")
     general: Annotated[
         tuple[str, ...],
         option(
@@ -124,9 +116,6 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ("general",)
-    both_ways: Annotated[
-        bool, option("General and stated contexts are subjects too: beach(dog).", rare=True)
-    ] = False
     minimum: Minimum = 25
     more_than: Annotated[
         int, option("A class must have more than this many subsets of enough images.", ge=0)
@@ -153,17 +142,11 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ()
-    ambiguity: Annotated[
-        Literal["keep", "drop", "pairs"],
-        option(
-            "Images of two classes: keep them, drop them everywhere, or leave those of the named "
-            "pairs out of both classes.",
-            rare=True,
-        ),
-    ] = "keep"
     pairs: Annotated[
         tuple[str, ...],
-        option("Classes that exclude each other: cat+dog; repeatable.", flag="pair", rare=True),
+        option(
+            "Classes whose common images are left out of both: cat+dog; repeatable.", flag="pair"
+        ),
     ] = ()
     synonyms: Annotated[
         tuple[str, ...],
@@ -185,10 +168,9 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ()
-    roll_up: Annotated[
-        Literal["none", "add", "replace"],
-        option("Words also count as what they are a kind of, or as that only.", rare=True),
-    ] = "none"
+    roll_up: Annotated[bool, option("Words also count as what they are a kind of.", rare=True)] = (
+        False
+    )
     classes: Classes | None = None
     keep: KeepColumns = ("general",)
     threshold: Threshold = 0.2
@@ -199,11 +181,6 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
         """Some rules need words that they are about."""
         if not self.context_kinds:
             raise RequestError("{context_kinds} is missing", fix="give object, stated or general")
-        if (self.ambiguity == "pairs") != bool(self.pairs):
-            raise RequestError(
-                f"{{ambiguity}} is {self.ambiguity} and {len(self.pairs)} pairs are named",
-                fix="name pairs such as cat+dog with {ambiguity} pairs, and only then",
-            )
         needs(self, "roll_up", "hierarchy")
 
 
@@ -231,10 +208,9 @@ class BuildContexts(ContextsParameters, frozen=True, kw_only=True):
 
     @classmethod
     def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """MetaShift's files state their contexts, and pairs are a rule of their own."""
+        """MetaShift's files state their contexts."""
         kinds = {"context_kinds": ["stated"]} if given.get("source") == "metashift" else {}
-        pairs = {"ambiguity": "pairs"} if given.get("pairs") else {}
-        return {**kinds, **pairs, **given}
+        return {**kinds, **given}
 
     def check(self) -> None:
         """A pool is one folder."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Literal
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file
@@ -14,7 +13,6 @@ from heldout.core.schema import read
 from heldout.data.published.annotations import singular
 from heldout.data.published.metashift import SubsetName, split_subset_name
 
-RollUp = Literal["none", "add", "replace"]
 Counts = Mapping[str, tuple[str, ...]]
 """Word -> the words that it counts as; a word that is not there counts as itself."""
 
@@ -35,7 +33,7 @@ def normalise_vocabulary(
     synonyms: Sequence[str] = (),
     plurals: bool = False,
     hierarchy: Sequence[str] = (),
-    roll_up: RollUp = "none",
+    roll_up: bool = False,
 ) -> dict[str, tuple[str, ...]]:
     """What each word of the vocabulary counts as: synonyms first, then plurals, then the hierarchy.
 
@@ -48,10 +46,8 @@ def normalise_vocabulary(
     for word in sorted(vocabulary):
         meant = named.get(word) or (singular(word, known) if plurals else word)
         meant = named.get(meant, meant)  # a plural of what is itself a synonym
-        above = ancestors(meant, parents) if roll_up != "none" else ()
-        if roll_up == "replace" and above:
-            found[word] = tuple(sorted(parents[meant]))
-        elif (meant, *above) != (word,):
+        above = ancestors(meant, parents) if roll_up else ()
+        if (meant, *above) != (word,):
             found[word] = tuple(sorted({meant, *above}))
     return found
 
@@ -67,14 +63,14 @@ def read_synonyms(rules: Sequence[str]) -> dict[str, str]:
             raise UserError(f"{word!r} is a synonym of two words", fix="keep one of them")
         rules_read[word] = meant
     found: dict[str, str] = {}
-    for word in rules_read:
-        seen, meant = [word], rules_read[word]
-        while meant in rules_read and meant != rules_read[meant]:
-            if meant in seen:
-                ring = " = ".join([*seen[seen.index(meant) :], meant])
-                raise UserError(f"synonyms go round: {ring}", fix="remove one of them")
+    for word, meant in rules_read.items():
+        seen = [word]
+        while meant in rules_read and meant not in seen:
             seen.append(meant)
             meant = rules_read[meant]
+        if meant in seen:
+            ring = " = ".join([*seen[seen.index(meant) :], meant])
+            raise UserError(f"synonyms go round: {ring}", fix="remove one of them")
         found[word] = meant
     return found
 
@@ -153,9 +149,6 @@ def synonym_rules(path: Path) -> tuple[str, ...]:
     return tuple(sorted(rules))
 
 
-_FOREIGN = "lines are not subject(context) and are left out"
-
-
 @dataclass(frozen=True, eq=False)
 class SubsetNames:
     """The subsets of a file in its order, and notes on lines that were not taken."""
@@ -165,31 +158,23 @@ class SubsetNames:
 
 
 def read_subset_names(path: Path) -> SubsetNames:
-    """Read a file of names; empty lines do not count, and a name that is there twice counts once.
-
-    Lines that are not ``subject(context)`` are left out with a note; a file of nothing else is
-    refused.
+    """Read a file of names, one per line; lines that are not ``subject(context)`` are left out
+    with a note, and a file of nothing else is refused.
     """
     try:
         text = existing_file(path, "file of subset names").read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
     found: dict[str, SubsetName] = {}
-    passed: dict[str, list[int]] = {"names are there twice": [], _FOREIGN: []}
-    for number, line in enumerate(text.split("\n"), 1):
-        name = line.strip()
-        if name in found:
-            passed["names are there twice"].append(number)
-        elif name:
-            try:
-                found[name] = split_subset_name(name)
-            except UserError:
-                passed[_FOREIGN].append(number)
+    foreign: list[int] = []
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        try:
+            if line:
+                found[line] = split_subset_name(line)
+        except UserError:
+            foreign.append(number)
     if not found:
         raise BadFile(path, "holds no names of subsets", fix="write subject(context), one per line")
-    notes = [
-        f"{path}: {len(lines)} {what} (first in line {lines[0]})"
-        for what, lines in passed.items()
-        if lines
-    ]
-    return SubsetNames(found, tuple(notes))
+    what = f"{len(foreign)} lines are not subject(context) and are left out"
+    said = f"{path}: {what} (first in line {foreign[0]})" if foreign else ""
+    return SubsetNames(found, (said,) if said else ())
