@@ -28,9 +28,9 @@ from heldout.curate.contexts.distance import (
 from heldout.curate.contexts.distance import distance as distance_between
 from heldout.curate.contexts.graph import MINIMUM, meta_graph
 from heldout.curate.contexts.split import Split, SplitRow
-from heldout.curate.contexts.subpopulation import hash_order
 from heldout.curate.contexts.subsets import IntArray, Subsets, names_in
 from heldout.data.published.metashift import join_subset_name, split_subset_name
+from heldout.data.testset.hashing import row_hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +124,9 @@ def domain_split(
         if validation and len(members) > 1:
             number = min(max(number, 1), len(members) - 1)
         # Another seed than that of the draw: the smallest hashes of all are not the easiest few.
-        order = hash_order([row.image for row in members], seed=seed + 1)
-        apart = set(order[:number])
-        rows["validation"] += [row for row in members if row.image in apart]
-        rows["train"] += [row for row in members if row.image not in apart]
+        apart = set(_by_hash(members, seed + 1)[:number])
+        rows["validation"] += [row for row in members if row in apart]
+        rows["train"] += [row for row in members if row not in apart]
     said = f"{len(mixed)} images are of two of the classes and are left out"
     return Split(
         parts={part: rows[part] for part in rows if rows[part] or part != "validation"},
@@ -163,8 +162,7 @@ def _drawn(
     rows: list[SplitRow], size: int | None, part: str, label: str, seed: int
 ) -> list[SplitRow]:
     """``size`` rows with the smallest hashes, in the order of hashes; too few is an error."""
-    order = {image: n for n, image in enumerate(hash_order([r.image for r in rows], seed=seed))}
-    ordered = sorted(rows, key=lambda row: order[row.image])
+    ordered = _by_hash(rows, seed)
     if size is None:
         return ordered
     if len(ordered) < size:
@@ -175,9 +173,15 @@ def _drawn(
     return ordered[:size]
 
 
+def _by_hash(rows: list[SplitRow], seed: int) -> list[SplitRow]:
+    """Rows in the order of the hashes of their images, ties by id."""
+    hashes = row_hash([row.image for row in rows], seed=seed).tolist()
+    return [row for _, row in sorted(zip(hashes, rows, strict=True))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassShift:
-    """What a class trains and is tested on in the ``place``-th best split about ``wanted`` apart.
+    """What a class trains and is tested on in the ``place``-th best way about ``wanted`` apart.
 
     ``train_images``, ``test_images``  what is left once test images and images of two classes are
     out of training
@@ -206,11 +210,6 @@ class ClassShift:
     def off(self) -> float:
         """How far the distance is from the one that was asked for."""
         return abs(self.value - self.wanted)
-
-    @property
-    def images(self) -> int:
-        """Images to train and to test."""
-        return self.train_images + self.test_images
 
     # As contexts split domain takes them.
 
@@ -249,7 +248,7 @@ def class_shifts(
     sizes: Mapping[str, int],
     test: Domain | None = None,
     minimum: int = MINIMUM,
-    without: Sequence[int] | IntArray = (),
+    without: IntArray,
 ) -> list[ClassShift]:
     """Train and test domains of one class, nearest to ``distance`` first.
 
@@ -266,11 +265,16 @@ def class_shifts(
         itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
     )
     tests = domains if test is None else [test]
-    kept = ~np.isin(own.image_ids, subsets.image_ids[np.asarray(without, np.int64)])
     trained = [domain_names(train) for train in trains]
     tested = [domain_names((target,)) for target in tests]
-    left, held = _sizes(own, trained, tested, kept)
-    disjoint = (_choice(own, trained).T @ _choice(own, tested)).toarray() == 0
+    kept = np.isin(own.image_ids, subsets.image_ids[without], invert=True)
+    (train_choice, to_train), (test_choice, to_test) = (
+        _members(own, kept, each) for each in (trained, tested)
+    )
+    # Images that are left to train without those of the test, and those to test: (trains, tests).
+    left = to_train.sum(axis=0)[:, None] - (to_train.T @ to_test).toarray()
+    held = np.broadcast_to(to_test.sum(axis=0), left.shape)
+    disjoint = (train_choice.T @ test_choice).toarray() == 0
     fits = disjoint & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
     rows, columns = np.nonzero(fits)
     if not len(rows):
@@ -310,7 +314,9 @@ def class_shifts(
     ]
     found.sort(
         key=lambda item: (
-            *_rank([item]),
+            int(item.off * 100),
+            -(item.train_images + item.test_images),
+            item.off,
             [domain.name for domain in item.train],
             item.test.name,
         )
@@ -318,48 +324,26 @@ def class_shifts(
     return found
 
 
-def _rank(split: Sequence[ClassShift]) -> tuple[int, int, float]:
-    """Best first: by whole hundredths that the farthest class is off, then images, then exactly."""
-    off = max(item.off for item in split)
-    return int(off * 100), -sum(item.images for item in split), off
-
-
 def domain_names(domains: Sequence[Domain]) -> tuple[str, ...]:
     """All subsets of some domains, sorted, each once."""
     return tuple(sorted({name for domain in domains for name in domain.subsets}))
 
 
-def _choice(own: Subsets, chosen: Sequence[tuple[str, ...]]) -> Any:
-    """Which subsets each choice has: ``csc_array`` (subsets, choices) of ones."""
+def _members(
+    own: Subsets, kept: npt.NDArray[np.bool_], chosen: Sequence[tuple[str, ...]]
+) -> tuple[Any, Any]:
+    """Subsets of each choice, and the kept images in them: ones as sparse columns."""
     from scipy.sparse import csc_array
 
     made = np.zeros((len(own), len(chosen)), dtype=np.int64)
     for column, names in enumerate(chosen):
         made[[own.position(name) for name in names], column] = 1
-    return csc_array(made)
+    choice = csc_array(made)
+    images = (own.matrix.tocsr()[np.flatnonzero(kept)] @ choice).tocsc()
+    images.data[:] = 1
+    return choice, images
 
 
-def _sizes(
-    own: Subsets,
-    trained: Sequence[tuple[str, ...]],
-    tested: Sequence[tuple[str, ...]],
-    kept: npt.NDArray[np.bool_],
-) -> tuple[IntArray, IntArray]:
-    """Images (trains, tests) that are left to train without those of the test, and to test."""
-    table = own.matrix.tocsr()[np.flatnonzero(kept)]
-
-    def members(chosen: Sequence[tuple[str, ...]]) -> Any:
-        found = (table @ _choice(own, chosen)).tocsc()
-        found.data = np.minimum(found.data, 1)
-        return found
-
-    train, test = members(trained), members(tested)
-    shared = (train.T @ test).toarray()
-    return train.sum(axis=0)[:, None] - shared, np.broadcast_to(test.sum(axis=0), shared.shape)
-
-
-_BEST, _COMBINATIONS = 50, 100_000
-"""Shifts of a class that are combined with those of others, and combinations at most."""
 _EXACT = 3000
 """Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
 the number of images."""
@@ -376,35 +360,29 @@ def search_splits(
     replicates: int = 200,
     seed: int = 0,
 ) -> list[ClassShift]:
-    """Splits in which each class's train and test lie about ``distance`` apart, best first.
+    """Train and test domains of each class that lie about ``distance`` apart, best first.
 
     ``sizes``       images to ``train`` and to ``test`` of each class, at least
     ``minimum``     smaller subsets are left out
+    ``limit``       how many of each class
     ``replicates``  for the interval of the distances that are returned; 0 for none
-
-    The best split is the one whose class farthest from ``distance`` is nearest to it; of those that
-    are off by the same number of whole hundredths, the one with more images. Different splits have
-    different domains for some class.
     """
     wanted = list(dict.fromkeys(classes))
     mixed = shared_images(subsets, wanted)
-    lists = [
-        class_shifts(subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed)
-        for label in wanted
-    ]
-    few = max(2, min(_BEST, int(_COMBINATIONS ** (1 / len(lists)))))
-    best = sorted(itertools.product(*(items[:few] for items in lists)), key=_rank)[:limit]
-    profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
     found = []
-    for place, split in enumerate(best, 1):
-        for item in split:
+    for label in wanted:
+        shifts = class_shifts(
+            subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed
+        )
+        profiles = make_profiles(subsets.of(label).at_least(minimum))
+        for place, item in enumerate(shifts[:limit], 1):
             far = profile_distance(
-                profiles[item.label].collection(domain_names(item.train)),
-                profiles[item.label].collection(item.test.subsets),
+                profiles.collection(domain_names(item.train)),
+                profiles.collection(item.test.subsets),
                 replicates=replicates,
                 seed=seed,
             )
-            found.append(replace(item, place=place, value=far.value, low=far.low, high=far.high))
+            found.append(replace(item, place=place, low=far.low, high=far.high))
     return found
 
 

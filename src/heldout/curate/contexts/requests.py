@@ -68,7 +68,6 @@ Train = Annotated[
 WantedDistance = Annotated[
     float, option("Wanted distance from train to test of each class, 0 to 1.", ge=0, le=1)
 ]
-PublishedMode = Annotated[Mode, option("Our own rule, or that of MetaShift's scripts.")]
 Sizes = Annotated[
     Mapping[str, int],
     option("Images of each class or group in a part: test=50; repeatable."),
@@ -79,14 +78,6 @@ Shares = Annotated[
 ]
 GroupsTable = Annotated[
     Path, option("Table with the columns image and group; group is class(context).")
-]
-Objects = Annotated[
-    tuple[str, ...],
-    option(
-        "Membership of names that images show, such as object; repeatable.",
-        flag="object",
-        rare=True,
-    ),
 ]
 
 
@@ -107,7 +98,14 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             flag="kind",
         ),
     ] = ("object", "stated", "general")
-    objects: Objects = ("object", "caption_word", "tag")
+    objects: Annotated[
+        tuple[str, ...],
+        option(
+            "Membership of names that images show, such as object; repeatable.",
+            flag="object",
+            rare=True,
+        ),
+    ] = ("object", "caption_word", "tag")
     general: Annotated[
         tuple[str, ...],
         option(
@@ -265,7 +263,7 @@ class DistanceBetween(Request, frozen=True, kw_only=True):
     testset: ContextsSet
     a: Annotated[str, argument("A subset, or several merged: 'cat(sofa)+cat(bed)'.")]
     b: Annotated[str, argument("The other side.")]
-    mode: PublishedMode = "default"
+    mode: Annotated[Mode, option("Our own rule, or that of MetaShift's scripts.")] = "default"
     nodes: Annotated[
         Mapping[str, str],
         option(
@@ -362,7 +360,7 @@ class DomainSplit(Split, frozen=True, kw_only=True):
 
 
 class SearchSplit(Split, frozen=True, kw_only=True):
-    """List contexts of classes about a given distance apart, to train and to test on.
+    """List contexts of each class about a given distance apart, to train and to test on.
 
     Sizes are the fewest images of each class, 100 by default.
     """
@@ -381,11 +379,11 @@ class SearchSplit(Split, frozen=True, kw_only=True):
 
 
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
-    """Rare contexts in training, all contexts alike in the test.
+    """Rare contexts in training, all contexts alike in the test (MetaShift's script).
 
     The number of training images stays, whatever their mix is. A class has two groups. Sizes: test
     (required) and validation of each group, and how many images of each minority and majority group
-    are used. The rule of MetaShift's scripts has the seed 42 unless another is given.
+    are used.
     """
 
     groups: GroupsTable
@@ -398,14 +396,8 @@ class SubpopulationSplit(Split, frozen=True, kw_only=True):
         int, option("Images of its minority group that a class trains on.", ge=0)
     ]
     sizes: Sizes
-    mode: PublishedMode = "default"
-    seed: Seed = 0
+    seed: Seed = 42
     replace: Replace = False
-
-    @classmethod
-    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """MetaShift's scripts draw with the seed 42."""
-        return {"seed": 42, **given} if given.get("mode") == "published" else given
 
     def check(self) -> None:
         """There is a test."""
@@ -448,7 +440,6 @@ class PlacesSplit(Split, frozen=True, kw_only=True):
     pool: Annotated[str, argument("A pool with objects, as collect writes it: name or path.")]
     out: Out
     classes: ClassNames
-    objects: Objects = ("object",)
     replace: Replace = False
 
 
@@ -507,17 +498,6 @@ class MatchLabels(Request, frozen=True, kw_only=True):
     ) = None
     overrides: (
         Annotated[Path, option("CSV of word and node; an empty node is no match.")] | None
-    ) = None
-    senses: Annotated[
-        Literal["all", "matched"],
-        option("Senses of a class under which leaves count as covered; all as published."),
-    ] = "all"
-    wordnet: (
-        Annotated[
-            Path,
-            option("Folder of a full WordNet 3.0 instead of the noun index that comes along."),
-        ]
-        | None
     ) = None
     classes: Classes = "imagenet-1k"
     out: Out | None = None

@@ -21,7 +21,6 @@ from heldout.core.schema import convert, read_plain
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import Subsets, hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
-from heldout.data.testset.hashing import row_hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +179,7 @@ def subpopulation_split(
     *,
     minority_count: int,
     sizes: Mapping[str, int],
-    published: bool = False,
-    seed: int = 0,
+    seed: int = 42,
 ) -> Split:
     """Train on ``minority_count`` (M) images of the minority of each class, test all groups alike.
 
@@ -189,14 +187,7 @@ def subpopulation_split(
                kept of each such group before anything is drawn; without it as many as the smallest
                one has
 
-    Our own rule takes every group in the order of its ids' hashes, test first, then validation. What
-    is drawn from a group depends on its own ids and the seed alone: the test is the same whatever M
-    is, a smaller M trains on a subset of the minority images of a larger one, and a larger test or
-    validation part holds the smaller. A class trains on the first M of its minority and on all but M
-    of its majority. Validation is half the test unless it has a size, or what M leaves of the
-    smallest group if that is less.
-
-    ``published`` gives the ids of MetaShift's script, in its order:
+    The ids are those of MetaShift's script, in its order:
 
     1. A group's ids are sorted as texts, shuffled by a fresh ``random.Random(seed)`` and cut to
        its size.
@@ -205,44 +196,36 @@ def subpopulation_split(
        permutation: the first of it are the test, the rest train.
     3. A class trains on its minority's first M and on its majority from position M on.
 
-    It has no validation part. A size of one takes it from training images that step 3 leaves over
-    (the minority from M on, the majority before M), so that train and test stay as published.
+    So the test is the same whatever M is, and a smaller M trains on a subset of the minority images of
+    a larger one. The script has no validation part. A size of one takes it from training images that
+    step 3 leaves over (the minority from M on, the majority before M), so that train and test stay as
+    published.
 
     Rows: class by class in the order of ``minority``, in each the minority group first.
     """
     pairs = pair_groups(groups, minority)
     kept = _kept_sizes(groups, pairs, sizes)
-    m, test = minority_count, sizes["test"]
-    extra = sizes.get("validation", 0 if published else None)
-    if extra is None:
-        extra = min(max(test // 2, 1), min(kept) - test - m)
-        if extra < 1:
-            raise UserError(
-                f"too few images: {min(kept)} of a group, {test} for the test and {m} for training, "
-                "leave none for validation",
-                fix="take fewer, or give --sizes validation=0 to do without",
-            )
-    for size, wanted in zip(kept, (m + extra, m if published else m + extra), strict=True):
-        if size < test + wanted or (published and extra > m):
-            raise UserError(
-                f"too few images: {kept[0]} of each minority and {kept[1]} of each majority group "
-                f"for a test of {test}, validation of {extra} and minority count of {m}",
-                fix="ask for less, or for larger groups",
-            )
+    m, test, extra = minority_count, sizes["test"], sizes.get("validation", 0)
+    if kept[0] < test + m + extra or kept[1] < test + m or extra > m:
+        raise UserError(
+            f"too few images: {kept[0]} of each minority and {kept[1]} of each majority group "
+            f"for a test of {test}, validation of {extra} and minority count of {m}",
+            fix="ask for less, or for larger groups",
+        )
     parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
-    for label, both in pairs.items():
-        for group, size in zip(both, kept, strict=True):
-            draw = _published_order if published else hash_order
-            ids = draw(groups.images[group], seed, size)
-            left, rare = ids[test:], group == both[0]
-            if not published:
-                trained = left[extra:][: m if rare else len(left) - extra - m]
-                validated = left[:extra]
-            elif rare:
-                trained, validated = left[:m], left[m : m + extra]
-            else:
-                trained, validated = left[m:], left[:extra]
-            for part, images in zip(parts, (trained, validated, ids[:test]), strict=True):
+    for label, (small, large) in pairs.items():
+        for group, size in ((small, kept[0]), (large, kept[1])):
+            shuffled = sorted(groups.images[group])
+            random.Random(seed).shuffle(shuffled)
+            # As scikit-learn permutes that many.
+            ids = [shuffled[place] for place in _generator(seed).permutation(size)]
+            left, rare = ids[test:], group == small
+            chosen = {
+                "train": left[:m] if rare else left[m:],
+                "validation": left[m : m + extra] if rare else left[:extra],
+                "test": ids[:test],
+            }
+            for part, images in chosen.items():
                 parts[part] += [SplitRow(image, label, group) for image in images]
     used = {group for both in pairs.values() for group in both}
     unused = [group for group in groups.images if group not in used]
@@ -250,7 +233,7 @@ def subpopulation_split(
     return Split(
         parts={part: rows for part, rows in parts.items() if rows or part != "validation"},
         rule={
-            "name": "published" if published else "subpopulation",
+            "name": "subpopulation",
             "seed": seed,
             "minority_groups": [small for small, _ in pairs.values()],
             "majority_groups": [large for _, large in pairs.values()],
@@ -263,19 +246,6 @@ def subpopulation_split(
         groups=groups.group_of(),
         notes=(*groups.notes, said) if said else groups.notes,
     )
-
-
-def _published_order(ids: Sequence[str], seed: int, size: int) -> list[str]:
-    """The first ``size`` of the shuffled ids, permuted as scikit-learn permutes that many."""
-    shuffled = sorted(ids)
-    random.Random(seed).shuffle(shuffled)
-    return [shuffled[place] for place in _generator(seed).permutation(size)]
-
-
-def hash_order(ids: Sequence[str], seed: int, size: int | None = None) -> list[str]:
-    """Ids in the order of their hashes, ties by id; the first ``size`` of them."""
-    hashes = row_hash(ids, seed=seed).tolist()
-    return [image for _, image in sorted(zip(hashes, ids, strict=True))][:size]
 
 
 def _generator(seed: int) -> np.random.RandomState:
