@@ -96,9 +96,8 @@ class Profiles:
             return replace(parts[0], names=chosen)
         # An image of two classes counts once, with the mean of its rows.
         images = np.unique(np.concatenate([part.images for part in parts]))
-        times = sum(np.isin(images, part.images).astype(float) for part in parts)
         rows = sum(part.among(images) for part in parts)
-        return Collection(chosen, images, rows.multiply(1 / times[:, None]).tocsr())
+        return Collection(chosen, images, rows.multiply(1 / rows.sum(axis=1)[:, None]).tocsr())
 
     def _of_class(self, subject: str, places: Sequence[int]) -> Collection:
         """The collection of subsets of one class."""

@@ -563,13 +563,13 @@ def _ambiguous(shown: ImageContents, pairs: Sequence[str]) -> dict[int, IntArray
         both = [part.strip() for part in text.split("+")]
         if len(both) != 2 or not all(both) or both[0] == both[1]:
             raise UserError(f"{text!r} is not a pair of classes", fix="write cat+dog")
-        images = []
+        images = np.arange(len(shown.images))
         for word in both:
             if word not in places:
                 raise NotApplicable(f"no class {word!r} in the source", fix=hint(word, places))
             seen = shown.objects[:, [places[word]]].nonzero()[0]
-            images.append(np.union1d(seen, stated.of(places[word])[0]))
+            images = np.intersect1d(images, np.union1d(seen, stated.of(places[word])[0]))
         for word in both:
             known = lost.get(places[word], np.empty(0, np.int64))
-            lost[places[word]] = np.union1d(known, np.intersect1d(*images))
+            lost[places[word]] = np.union1d(known, images)
     return lost
