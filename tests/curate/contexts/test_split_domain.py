@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -164,11 +163,10 @@ def test_search_agrees_with_trying_everything() -> None:
     found = class_shifts(subsets, "cat", distance=wanted, sizes=both(least), without=NONE)
     members = {n: set(subsets.image_ids[subsets.members(n)]) for n in subsets.names}
     domains = domains_of(subsets, "cat")
-    communities = [d for d in domains if len(d.subsets) > 1]
     tried = []
     for test in domains:
-        for train in [*itertools.combinations(domains, 1), *itertools.combinations(communities, 2)]:
-            names = {name for item in train for name in item.subsets}
+        for train in domains:
+            names = set(train.subsets)
             if names & set(test.subsets):
                 continue
             held = set().union(*(members[name] for name in test.subsets))

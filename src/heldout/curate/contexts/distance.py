@@ -202,23 +202,21 @@ def divergence(a: Collection, b: Collection) -> Divergence:
     return Divergence(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-def plain_divergences(profiles: FloatArray, others: FloatArray | None = None) -> FloatArray:
-    """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected.
+def plain_divergences(profiles: FloatArray) -> FloatArray:
+    """The divergences (n, n) of every pair of profiles (n, width), not corrected.
 
-    Without ``others`` those of every pair of profiles. Profiles have few of all contexts: where the
-    other has none, a term depends on the one alone.
+    Profiles have few of all contexts: where the other has none, a term depends on the one alone.
     """
     own, alone = _xlog2(profiles).sum(axis=1), _xlog2(0.5 * profiles)
     whole = alone.sum(axis=1)
-    found = np.zeros((len(profiles), len(profiles if others is None else others)))
-    for place, other in enumerate(profiles if others is None else others):
-        first = place if others is None else 0  # each pair once
+    found = np.zeros((len(profiles), len(profiles)))
+    for first, other in enumerate(profiles):  # each pair once
         there = np.flatnonzero(other)
         both = _xlog2(0.5 * (profiles[first:, there] + other[there])) - alone[first:, there]
-        half = 0.5 * (own[first:] + _xlog2(other).sum())
-        found[first:, place] = half - whole[first:] - both.sum(axis=1)
+        half = 0.5 * (own[first:] + own[first])
+        found[first:, first] = half - whole[first:] - both.sum(axis=1)
     found = np.clip(found, 0.0, 1.0)
-    return np.maximum(found, found.T) if others is None else found
+    return np.maximum(found, found.T)
 
 
 def divergence_terms(p: FloatArray, q: FloatArray) -> FloatArray:

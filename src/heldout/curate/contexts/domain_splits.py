@@ -8,14 +8,12 @@ image is in two parts, and validation is drawn from the training contexts.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.records import Table
@@ -196,7 +194,7 @@ class ClassShift:
         ),
     )
     label: str
-    train: tuple[Domain, ...]
+    train: Domain
     test: Domain
     value: float
     train_images: int
@@ -215,7 +213,7 @@ class ClassShift:
 
     @property
     def trained(self) -> str:  # noqa: D102
-        return ", ".join("+".join(domain.subsets) for domain in self.train)
+        return "+".join(self.train.subsets)
 
     @property
     def tested(self) -> str:  # noqa: D102
@@ -240,6 +238,11 @@ def domains_of(subsets: Subsets, label: str) -> list[Domain]:
     return found + [Domain(name=n, subsets=(n,)) for n in graph.subsets if n not in alone]
 
 
+_EXACT = 3000
+"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
+the number of images."""
+
+
 def class_shifts(
     subsets: Subsets,
     label: str,
@@ -261,92 +264,61 @@ def class_shifts(
     own = subsets.of(label).at_least(minimum)
     profiles = make_profiles(own)
     domains = domains_of(own, label)
-    trains = [(domain,) for domain in domains] + list(
-        itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
-    )
-    tests = domains if test is None else [test]
-    trained = [domain_names(train) for train in trains]
-    tested = [domain_names((target,)) for target in tests]
-    kept = np.isin(own.image_ids, subsets.image_ids[without], invert=True)
-    (train_choice, to_train), (test_choice, to_test) = (
-        _members(own, kept, each) for each in (trained, tested)
-    )
-    # Images that are left to train without those of the test, and those to test: (trains, tests).
-    left = to_train.sum(axis=0)[:, None] - (to_train.T @ to_test).toarray()
-    held = np.broadcast_to(to_test.sum(axis=0), left.shape)
-    disjoint = (train_choice.T @ test_choice).toarray() == 0
-    fits = disjoint & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
-    rows, columns = np.nonzero(fits)
-    if not len(rows):
-        best = np.where(disjoint, np.minimum(left, held), 0).max(initial=0)
+    if test is not None:
+        domains.append(test)
+    holds = np.array([np.isin(own.names, item.subsets) for item in domains], dtype=np.float32)
+    shown = np.zeros((len(domains), len(own.image_ids)), dtype=np.float32)
+    for row, item in zip(shown, domains, strict=True):
+        row[item.members(own)] = 1
+    shown[:, np.isin(own.image_ids, subsets.image_ids[without])] = 0
+    shared = shown @ shown.T
+    # Images that are left to train without those of the test, and those to test: (train, test).
+    left, held = shared.diagonal()[:, None] - shared, shared.diagonal()[None, :]
+    apart = holds @ holds.T == 0
+    if test is not None:
+        apart[:, :-1] = False
+    fits = apart & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
+    if not fits.any():
+        best = np.where(apart, np.minimum(left, held), 0).max(initial=0)
         raise NotApplicable(
             f"class {label!r} has no two domains with {sizes['train']} images to train and enough to "
             f"test: the best has {int(best)}",
             fix="ask for fewer images, or a smaller --minimum",
         )
-    if len(rows) > _EXACT:
-        train_profiles, test_profiles = (
-            np.array([profiles.collection(names).profile for names in each])
-            for each in (trained, tested)
-        )
-        plain = np.sqrt(plain_divergences(train_profiles, test_profiles))
-        near = np.abs(plain[rows, columns] - distance)
-        chosen = np.sort(np.argsort(near, kind="stable")[:_EXACT])
-        rows, columns = rows[chosen], columns[chosen]
+    collections = [profiles.collection(item.subsets) for item in domains]
+    plain = np.sqrt(plain_divergences(np.array([each.profile for each in collections])))
+    near = np.where(fits, np.abs(plain - distance), np.inf)
 
     # A pair of domains has one distance, whichever of them is tested.
     @cache
-    def apart(pair: frozenset[tuple[str, ...]]) -> float:
-        one, other = (profiles.collection(names) for names in sorted(pair))
-        return profile_distance(one, other, replicates=0).value
+    def exact(a: int, b: int) -> float:
+        return profile_distance(collections[a], collections[b], replicates=0).value
 
     found = [
         ClassShift(
             label=label,
-            train=trains[row],
-            test=tests[column],
-            value=apart(frozenset((trained[row], tested[column]))),
+            train=domains[row],
+            test=domains[column],
+            value=exact(min(row, column), max(row, column)),
             train_images=int(left[row, column]),
-            test_images=int(held[row, column]),
+            test_images=int(held[0, column]),
             wanted=distance,
         )
-        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+        for row, column in (
+            divmod(int(place), len(domains))
+            for place in np.argsort(near, axis=None, kind="stable")[: min(fits.sum(), _EXACT)]
+        )
     ]
     found.sort(
         key=lambda item: (
             int(item.off * 100),
             -(item.train_images + item.test_images),
             item.off,
-            [domain.name for domain in item.train],
+            item.train.name,
             item.test.name,
         )
     )
     return found
-
-
-def domain_names(domains: Sequence[Domain]) -> tuple[str, ...]:
-    """All subsets of some domains, sorted, each once."""
-    return tuple(sorted({name for domain in domains for name in domain.subsets}))
-
-
-def _members(
-    own: Subsets, kept: npt.NDArray[np.bool_], chosen: Sequence[tuple[str, ...]]
-) -> tuple[Any, Any]:
-    """Subsets of each choice, and the kept images in them: ones as sparse columns."""
-    from scipy.sparse import csc_array
-
-    made = np.zeros((len(own), len(chosen)), dtype=np.int64)
-    for column, names in enumerate(chosen):
-        made[[own.position(name) for name in names], column] = 1
-    choice = csc_array(made)
-    images = (own.matrix.tocsr()[np.flatnonzero(kept)] @ choice).tocsc()
-    images.data[:] = 1
-    return choice, images
-
-
-_EXACT = 3000
-"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
-the number of images."""
 
 
 def search_splits(
@@ -377,7 +349,7 @@ def search_splits(
         profiles = make_profiles(subsets.of(label).at_least(minimum))
         for place, item in enumerate(shifts[:limit], 1):
             far = profile_distance(
-                profiles.collection(domain_names(item.train)),
+                profiles.collection(item.train.subsets),
                 profiles.collection(item.test.subsets),
                 replicates=replicates,
                 seed=seed,
@@ -408,7 +380,7 @@ def nearest_training(
             minimum=minimum,
             without=mixed,
         )[0]
-        found += best.train
+        found.append(best.train)
     return found
 
 

@@ -116,11 +116,9 @@ def find_candidates(
     for folder in (workspace.testsets / argument, path):
         if (folder / "card.json").is_file():
             return find_testset(workspace, argument)
-    if path.exists():
+    if path.exists() or any(mark in argument for mark in "/\\."):
         rows = open_rows(path, coded=coded, workers=workers)
         return PoolFile(Card(name=slug(path.stem), label_space=""), rows, parameters)
-    if any(mark in argument for mark in "/\\."):
-        raise NotFound(f"no pool {argument}", fix="give a Parquet file, a folder of them or a pool")
     return find_pool(workspace, argument)  # says what there is
 
 

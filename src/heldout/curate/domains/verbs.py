@@ -124,6 +124,5 @@ def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | 
         for name, value, more in values
     ]
     found = {f"classes_over_{s}_in_one_domain": n for s, n in told.concentrated.items()}
-    found["demonyms"] = sum(leak.suspicion.demonym for leak in told.classes)
-    found["homonyms"] = sum(leak.suspicion.homonym for leak in told.classes)
+    found["demonyms"] = sum(leak.demonym for leak in told.classes)
     return [*summaries, *counts(found, testset=testset)]
