@@ -734,7 +734,7 @@ def plan(
 
     ``progress`` is called with the rows that were read, over all passes.
     """
-    _begin(reader, parameters, progress, take=0)
+    reader.rows.report(progress)
     return _plan(reader, parameters, seed)[0]
 
 
@@ -748,7 +748,7 @@ def select(
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
     import pyarrow as pa
 
-    _begin(reader, parameters, progress, take=1)
+    reader.rows.report(progress)
     made, keeps = _plan(reader, parameters, seed)
     domain_stays = np.append(made.chosen.by_domain > 0, False)
     _, places, parts = lowest_rows(
@@ -764,13 +764,6 @@ def select(
     sums, tables = zip(*parts, strict=True)
     rows = pa.concat_tables(tables).take(places).combine_chunks()
     return Selection(rows=rows, plan=made, digest=_digest(reader, sums))
-
-
-def _begin(reader: Reader, parameters: DomainsParameters, progress: Progress, *, take: int) -> None:
-    """How many passes a request needs; where ties are cut there is one more."""
-    ranked = 0 if parameters.top is None else 2
-    capped = 0 if parameters.domain_cap is None else 2
-    reader.rows.begin(passes=ranked + 1 + capped + take, progress=progress)
 
 
 def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
