@@ -17,10 +17,9 @@ from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import Candidates, Subsets, find_candidates
 from heldout.curate.contexts.vocabulary import (
     groups,
-    hierarchy_rules,
     normalise_vocabulary,
     read_hierarchy,
-    synonym_rules,
+    rules_in,
 )
 from heldout.data.published.annotations import singular
 from tests.curate.contexts.contexts_examples import pool_of_words, random_shown, slow_pairs
@@ -220,8 +219,8 @@ def test_synonyms_are_followed_and_hierarchies_climbed() -> None:
 def test_a_cycle_is_refused_by_its_words(tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(json.dumps({"a": ["b"], "b": ["c"], "c": ["a"], "x": ["x", "y"]}))
-    with pytest.raises(BadFile, match=r"tree.json: the hierarchy has a cycle: a < c < b < a"):
-        hierarchy_rules(path)
+    with pytest.raises(UserError, match="the hierarchy has a cycle: a < c < b < a"):
+        read_hierarchy(rules_in([str(path)], "<"))
     with pytest.raises(UserError, match="synonyms go round: a = b = a"):
         normalise_vocabulary({"a"}, synonyms=("a=b", "b=a"))
     assert read_hierarchy(("x<x", "y<x")) == {"y": ("x",)}  # a word of its own group is no cycle
@@ -231,20 +230,19 @@ def test_a_cycle_is_refused_by_its_words(tmp_path: Path) -> None:
 def test_files_that_are_no_word_lists_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     path.write_text(text)
-    for rules in (hierarchy_rules, synonym_rules):
-        with pytest.raises(BadFile, match=r"words.json: .*write {"):
-            rules(path)
+    with pytest.raises(BadFile, match=r"words.json: .*write {"):
+        rules_in([str(path)], "=")
 
 
-def test_synonyms_read_either_way_round(tmp_path: Path) -> None:
+def test_rules_stand_among_files_of_rules(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
-    path.write_text('{"sofa": ["couch", "sofa"], "bike": "bicycle"}')
-    assert synonym_rules(path) == ("bike=bicycle", "couch=sofa")
+    path.write_text('{"sofa": ["couch", "sofa"], "bike": ["bicycle"]}')
+    assert rules_in(["a=b", str(path)], "=") == ("a=b", "bicycle=bike", "couch=sofa")
 
 
 @pytest.mark.shared
 def test_the_published_hierarchy_is_read(shared_data: Path) -> None:
-    rules = hierarchy_rules(shared_data / "metashift" / "class_hierarchy.json")
+    rules = rules_in([str(shared_data / "metashift" / "class_hierarchy.json")], "<")
     found = groups(rules)
     assert {"cat", "dog", "bird"} <= found["animal"]
     assert len(read_hierarchy(rules)) > 1000
@@ -279,7 +277,7 @@ def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) ->
         ({"pairs": ("cat+dog",)}, "no class 'cat' in the source"),
         ({"pairs": ("cat",)}, "is not a pair of classes: write cat.dog"),
         ({"exclude": ("*",)}, "gives no subset of a subject with a context"),
-        ({"synonyms": ("a",)}, "is not a synonym"),
+        ({"synonyms": ("a",)}, "is not a rule: write couch=sofa"),
         ({"synonyms": ("a=b", "a=c")}, "a synonym of two words"),
         ({"hierarchy": ("a",)}, "write cat<animal"),
         ({"objects": ("thing",)}, "it has object"),

@@ -236,7 +236,6 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
             "such as a-b",
         ),
         ("contexts split folders made --folders x -o OUT", "give one of link, hardlink, copy"),
-        ("contexts split shares --groups g.csv --shares test=1 -o OUT", "--shares of test is 1.0"),
     ],
 )
 def test_errors_are_one_line_with_the_fix(

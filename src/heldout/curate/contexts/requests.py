@@ -72,10 +72,6 @@ Sizes = Annotated[
     Mapping[str, int],
     option("Images of each class or group in a part: test=50; repeatable."),
 ]
-Shares = Annotated[
-    Mapping[str, float],
-    option("Share of images in a part; such as test=0.3; repeatable."),
-]
 GroupsTable = Annotated[
     Path, option("Table with the columns image and group; group is class(context).")
 ]
@@ -149,8 +145,8 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
     synonyms: Annotated[
         tuple[str, ...],
         option(
-            "Word that counts as another, couch=sofa; or a JSON file of word -> its synonyms or the "
-            "kept word; repeatable.",
+            "Word that counts as another, couch=sofa; or a JSON file of word -> its synonyms; "
+            "repeatable.",
             flag="synonym",
             rare=True,
         ),
@@ -321,14 +317,14 @@ class Split(Request, frozen=True, kw_only=True):
     tag: ClassVar[str] = "kind"
     kind: Annotated[str, argument("Which split.")]
 
-    def known(self, name: str, *parts: str) -> None:
-        """Refuse a part that a mapping of this kind does not have, and nothing or all of it."""
-        for part, value in getattr(self, name).items():
+    def known(self, *parts: str) -> None:
+        """Refuse the size of a part that this kind does not have, and one of nothing."""
+        sizes: Mapping[str, int] = getattr(self, "sizes", {})
+        for part, size in sizes.items():
             if part not in parts:
-                raise RequestError(f"{{{name}}} of {part!r}", fix=did_you_mean(part, parts))
-            least = 0 if part == "validation" else 1e-9
-            if value < least or (name == "shares" and value >= 1):
-                raise RequestError(f"{{{name}}} of {part} is {value}", fix="give more, or less")
+                raise RequestError(f"{{sizes}} of {part!r}", fix=did_you_mean(part, parts))
+            if size < (part != "validation"):
+                raise RequestError(f"{{sizes}} of {part} is {size}", fix="give more")
 
 
 class DomainSplit(Split, frozen=True, kw_only=True):
@@ -342,7 +338,6 @@ class DomainSplit(Split, frozen=True, kw_only=True):
     train: Train = ()
     distance: WantedDistance | None = None
     sizes: Sizes = field(default_factory=dict)
-    shares: Shares = field(default_factory=dict)
     minimum: Minimum | None = None
     seed: Seed = 0
     test_set: (
@@ -353,8 +348,7 @@ class DomainSplit(Split, frozen=True, kw_only=True):
     def check(self) -> None:
         """What trains is named, or found by its distance."""
         one_of(self, "train", "distance")
-        self.known("sizes", "train", "test")
-        self.known("shares", "validation")
+        self.known("train", "test")
         if self.test_set is not None:
             check_slug(self.test_set, "a test set")
 
@@ -375,7 +369,7 @@ class SearchSplit(Split, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Both sides have a size."""
-        self.known("sizes", "train", "test")
+        self.known("train", "test")
 
 
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
@@ -401,23 +395,18 @@ class SubpopulationSplit(Split, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """There is a test."""
-        self.known("sizes", "test", "validation", "minority", "majority")
+        self.known("test", "validation", "minority", "majority")
         if "test" not in self.sizes:
             raise RequestError("{sizes} has no test", fix="give {sizes} test=N")
 
 
 class SharesSplit(Split, frozen=True, kw_only=True):
-    """Draw shares of all images whatever their group, as SubpopBench."""
+    """Draw a quarter to test and a tenth for validation, as SubpopBench."""
 
     groups: GroupsTable
     out: Out
-    shares: Shares = field(default_factory=dict)
     seed: Seed = 42
     replace: Replace = False
-
-    def check(self) -> None:
-        """The rest trains."""
-        self.known("shares", "test", "validation")
 
 
 class GroupsSplit(Split, frozen=True, kw_only=True):

@@ -248,13 +248,6 @@ def subpopulation_split(
     )
 
 
-def _generator(seed: int) -> np.random.RandomState:
-    """NumPy's old generator, which published scripts draw with."""
-    if seed >= 2**32:
-        raise UserError(f"a seed of {seed}", fix="give one below 2**32")
-    return np.random.RandomState(seed)
-
-
 def _kept_sizes(
     groups: Groups, pairs: Mapping[str, tuple[str, str]], sizes: Mapping[str, int]
 ) -> tuple[int, int]:
@@ -272,45 +265,39 @@ def _kept_sizes(
     return kept[0], kept[1]
 
 
-def shares_split(
-    groups: Groups, *, test: float = 0.25, validation: float = 0.1, seed: int = 42
-) -> Split:
-    """Test and validation as shares of all images, whatever their group (SubpopBench's rule).
+def shares_split(groups: Groups, *, seed: int = 42) -> Split:
+    """A quarter of all images to test, a tenth for validation, whatever their group (SubpopBench).
 
     Rows are numbered group by group, groups and ids sorted as texts. ``RandomState(seed)``
-    chooses ``int(test * n)`` rows for the test, then ``int(validation * n)`` of the others, sorted,
-    for validation. SubpopBench itself numbers files as its file system lists them, so sizes are as
-    published (2,276, 349 and 874 of 3,499) and members are not. Rows of a part keep their order.
+    chooses the rows of the test, then of the others, sorted, those of validation. SubpopBench itself
+    numbers files as its file system lists them, so sizes are as published (2,276, 349 and 874 of
+    3,499) and members are not. Rows of a part keep their order.
     """
     rows = [
         SplitRow(image, split_subset_name(group).subject, group)
         for group in sorted(groups.images)
         for image in sorted(groups.images[group])
     ]
-    generator, number = _generator(seed), len(rows)
-    if not int(number * test) or test + validation >= 1:
-        raise UserError(
-            f"shares of {test:g} and {validation:g} of {number} images",
-            fix="leave some for the test and some for training",
-        )
-    tested = generator.choice(np.arange(number), size=int(number * test), replace=False)
-    others = np.setdiff1d(np.arange(number), tested)
-    kept = generator.choice(others, size=int(number * validation), replace=False)
-    part = np.zeros(number, dtype=np.int64)
-    part[kept], part[tested] = 1, 2
+    if len(rows) < 4:
+        raise UserError(f"a split of {len(rows)} images", fix="give more")
+    generator, part = _generator(seed), np.zeros(len(rows), dtype=np.int64)
+    for code, share in ((2, 0.25), (1, 0.1)):
+        left = np.flatnonzero(part == 0)
+        part[generator.choice(left, size=int(share * len(rows)), replace=False)] = code
     parts = {
         name: [rows[place] for place in np.flatnonzero(part == code).tolist()]
         for code, name in enumerate(("train", "validation", "test"))
     }
     return Split(
         parts={name: members for name, members in parts.items() if members},
-        rule={
-            "name": "shares",
-            "seed": seed,
-            "groups": sorted(groups.images),
-            "test_share": test,
-            "validation_share": validation,
-        },
+        rule={"name": "shares", "seed": seed, "groups": sorted(groups.images)},
         groups=groups.group_of(),
         notes=groups.notes,
     )
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """NumPy's old generator, which published scripts draw with."""
+    if seed >= 2**32:
+        raise UserError(f"a seed of {seed}", fix="give one below 2**32")
+    return np.random.RandomState(seed)

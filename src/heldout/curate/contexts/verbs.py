@@ -66,10 +66,8 @@ from heldout.curate.contexts.subpopulation import (
 from heldout.curate.contexts.subsets import COLUMN, Subsets, names_in, read_subsets
 from heldout.curate.contexts.vocabulary import (
     SubsetNames,
-    hierarchy_rules,
     read_subset_names,
     rules_in,
-    synonym_rules,
 )
 from heldout.data.importing import read_classes
 from heldout.data.importing.pools import read_metadata, report_of
@@ -120,8 +118,8 @@ def build(request: BuildContexts, context: Context) -> Result:
     pool = _pool(request, context)
     asked = structs.replace(
         request,
-        hierarchy=rules_in(request.hierarchy, hierarchy_rules),
-        synonyms=rules_in(request.synonyms, synonym_rules),
+        hierarchy=rules_in(request.hierarchy, "<"),
+        synonyms=rules_in(request.synonyms, "="),
     )
     if request.plan:
         return Result(records=_candidates(recipe.plan({"pool": pool}, asked).counts))
@@ -367,7 +365,6 @@ def _split_domain(request: DomainSplit, context: Context) -> Result:
         train=trains,
         test=tests,
         sizes=request.sizes,
-        **request.shares,
         seed=request.seed,
         distances={label: found.value for label, found in apart.items()},
     )
@@ -409,8 +406,7 @@ def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Resul
 
 
 def _split_shares(request: SharesSplit, context: Context) -> Result:
-    made = shares_split(read_groups(request.groups), **request.shares, seed=request.seed)
-    return _saved(made, request, context)
+    return _saved(shares_split(read_groups(request.groups), seed=request.seed), request, context)
 
 
 def _split_groups(request: GroupsSplit, context: Context) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -52,13 +52,18 @@ def normalise_vocabulary(
     return found
 
 
+def _sides(rule: str, sign: str, example: str) -> tuple[str, str]:
+    one, _, other = map(str.strip, rule.partition(sign))
+    if not one or not other:
+        raise UserError(f"{rule!r} is not a rule", fix=f"write {example}")
+    return one, other
+
+
 def read_synonyms(rules: Sequence[str]) -> dict[str, str]:
     """``couch=sofa`` rules as a table; chains are followed, and a ring is refused."""
     rules_read: dict[str, str] = {}
     for rule in rules:
-        word, equals, meant = (part.strip() for part in rule.partition("="))
-        if not equals or not word or not meant:
-            raise UserError(f"{rule!r} is not a synonym", fix="write couch=sofa")
+        word, meant = _sides(rule, "=", "couch=sofa")
         if rules_read.get(word, meant) != meant:
             raise UserError(f"{word!r} is a synonym of two words", fix="keep one of them")
         rules_read[word] = meant
@@ -79,9 +84,7 @@ def read_hierarchy(rules: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """``cat<animal`` rules as word -> what it is a kind of; a cycle is refused with its words."""
     parents: dict[str, list[str]] = {}
     for rule in rules:
-        word, less, parent = (part.strip() for part in rule.partition("<"))
-        if not less or not word or not parent:
-            raise UserError(f"{rule!r} does not say what is a kind of what", fix="write cat<animal")
+        word, parent = _sides(rule, "<", "cat<animal")
         if word != parent and parent not in parents.setdefault(word, []):
             parents[word].append(parent)
     table = {word: tuple(sorted(above)) for word, above in parents.items() if above}
@@ -117,36 +120,22 @@ def groups(hierarchy: Sequence[str]) -> dict[str, frozenset[str]]:
     return {name: frozenset(words) for name, words in found.items()}
 
 
-def rules_in(texts: Sequence[str], read_file: Callable[[Path], tuple[str, ...]]) -> tuple[str, ...]:
-    """Rules, and those of the JSON files that are named among them."""
+def rules_in(texts: Sequence[str], sign: str) -> tuple[str, ...]:
+    """Rules, and those of the JSON files that are named among them: kept word or parent -> words.
+
+    ``sign``  ``=`` for synonyms, ``<`` for what is a kind of what, as in ``class_hierarchy.json``
+    """
     found: list[str] = []
     for text in texts:
-        is_file = text.endswith(".json") or Path(text).is_file()
-        found += read_file(Path(text)) if is_file else (text,)
-    return tuple(found)
-
-
-def hierarchy_rules(path: Path) -> tuple[str, ...]:
-    """The rules of a JSON file of parent -> list of children, such as ``class_hierarchy.json``."""
-    value = read(path, dict[str, list[str]], fix='write {"animal": ["cat", "dog"], …}')
-    rules = tuple(sorted({f"{c}<{p}" for p, children in value.items() for c in children}))
-    try:
-        read_hierarchy(rules)
-    except UserError as error:
-        raise BadFile(path, error.message, fix=error.fix) from None
-    return rules
-
-
-def synonym_rules(path: Path) -> tuple[str, ...]:
-    """The rules of a JSON file of word -> word, or of kept word -> list of its synonyms."""
-    value = read(path, dict[str, str | list[str]], fix='write {"sofa": ["couch"], …}')
-    rules: set[str] = set()
-    for key, entry in value.items():
-        if isinstance(entry, str):
-            rules.add(f"{key}={entry}")
+        if text.endswith(".json") or Path(text).is_file():
+            value = read(
+                Path(text), dict[str, list[str]], fix='write {"animal": ["cat", "dog"], …}'
+            )
+            pairs = {(word, above) for above, words in value.items() for word in words}
+            found += sorted(f"{word}{sign}{above}" for word, above in pairs if word != above)
         else:
-            rules |= {f"{word}={key}" for word in entry if word != key}
-    return tuple(sorted(rules))
+            found.append(text)
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

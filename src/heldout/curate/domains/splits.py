@@ -24,7 +24,7 @@ TRAIN, TEST = "train", "test"
 def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
     """The part of every row as an Arrow array of texts; rows as ``Selection.rows``.
 
-    ``flag:COLUMN``        true, 1 or a text train -> train, false, 0 -> test; other texts as they are
+    ``flag:COLUMN``        true and 1 -> train, false and 0 -> test; other texts as they are
     ``values:COLUMN=A,B``  rows with these values -> test, others -> train
     ``rows``               drawn by id, shares by ``parts``
     ``group:COLUMN``       drawn by the value of the column; rows without one by their id
@@ -47,7 +47,7 @@ def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
         )
     found = rows[name].combine_chunks()
     if kind == "flag":
-        return _by_flag(found)
+        return _by_flag(id_texts(found))
     if kind == "values":
         return _by_values(id_texts(found), [value.strip() for value in values.split(",")])
     mark = pc.binary_join_element_wise("group", id_texts(found), "=")
@@ -77,20 +77,13 @@ def read_parts(texts: Sequence[str]) -> dict[str, float]:
     return parts
 
 
-def _by_flag(column: Any) -> Any:
+def _by_flag(texts: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return column.cast(pa.string())
-    if not (pa.types.is_boolean(column.type) or pa.types.is_integer(column.type)):
-        raise UserError(
-            f"a flag of type {column.type}", fix="give true and false, 1 and 0, or texts"
-        )
-    values = pc.unique(column).drop_null().to_pylist()
-    if not set(values) <= {0, 1}:
-        raise UserError(f"a flag with the value {max(values)}", fix="give 1 for train, 0 for test")
-    return pc.if_else(pc.cast(column, pa.bool_()), TRAIN, TEST)
+    names = pa.array([TRAIN, TRAIN, TEST, TEST])
+    place = pc.index_in(texts, value_set=pa.array(["true", "1", "false", "0"]))
+    return pc.coalesce(names.take(place), texts)
 
 
 def _by_values(texts: Any, wanted: list[str]) -> Any:
