@@ -151,6 +151,8 @@ def build(file: Path, folder: Path, minimum: int) -> tuple[float, float]:
 
 def coverage(repeats: int = 150) -> str:
     """Coverage and mean width of the distance's interval, where the true distance is known."""
+    from scipy.sparse import csr_array
+
     from heldout.curate.contexts.distance import Collection, divergence, profile_distance
 
     width = 30
@@ -165,7 +167,9 @@ def coverage(repeats: int = 150) -> str:
         lengths = np.array([len(row) for row in rows])
         columns = np.array([c for row in rows for c in row])
         values = np.repeat(1.0 / lengths, lengths)
-        return Collection(("cat(x)",), np.arange(first, first + n), lengths, columns, values, width)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        shares = csr_array((values, columns, starts), shape=(n, width))
+        return Collection(("cat(x)",), np.arange(first, first + n), shares)
 
     lines = [
         "| images | true distance | mean value | coverage | mean width |",
@@ -182,7 +186,7 @@ def coverage(repeats: int = 150) -> str:
     ):
         other = (1 - shift) * base + shift * rng.dirichlet(np.full(width, 0.5))
         sides = draw(40_000, 0, base, 0), draw(40_000, own, other, 10**6)
-        true = divergence(*sides).mended ** 0.5
+        true = divergence(*sides).corrected ** 0.5
         found = [
             profile_distance(draw(n, 0, base, 0), draw(m, own, other, 10**6), seed=r)
             for r in range(repeats)

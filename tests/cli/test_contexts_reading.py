@@ -14,6 +14,7 @@ import pytest
 
 from heldout.core.workspace import Workspace
 from heldout.curate.contexts.distance import distance
+from heldout.curate.contexts.subsets import read_subsets
 from heldout.curate.contexts.training_conflicts import conflict_matrix, read_training_log
 from heldout.data.testset import TestSet, load
 from heldout.models.predictions import Predictions, PredictionStore
@@ -171,7 +172,10 @@ def test_the_page_and_the_command_agree_on_distance(
                     page.keyboard.press(key)
             shown = float(page.get_attribute("[data-split]", "data-distance"))
             ours = distance(
-                pets, [f"cat({w})" for w in train], [f"cat({w})" for w in test], replicates=0
+                read_subsets(pets),
+                [f"cat({w})" for w in train],
+                [f"cat({w})" for w in test],
+                replicates=0,
             )
             assert shown == pytest.approx(ours.value, abs=1e-9)
             numbers = page.locator(".numbers dd").all_inner_texts()

@@ -54,7 +54,6 @@ def inherited(result: RecipeResult, sources: Sources) -> dict[str, Any]:
     source is the recipe's fault.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     tables = {
         role: result.source_images.get(role, getattr(source, "images", None))
@@ -62,43 +61,28 @@ def inherited(result: RecipeResult, sources: Sources) -> dict[str, Any]:
     }
     ids = result.images["image_id"].combine_chunks()
     if result.origins is None:
-        if not len(ids):
-            return {}
-        pool = tables.get("pool")
-        foreign = ids
-        if pool is not None:
-            foreign = ids.filter(
-                pc.invert(pc.is_in(ids, value_set=pool["image_id"].combine_chunks()))
-            )
-        if len(foreign):
-            image = foreign[0].as_py()
-            raise _no_origin(image, "pool", image, tables)
-        return _from_pool(ids, pool)
+        return _from_pool(ids, tables.get("pool"))
     rows: dict[tuple[str, str], tuple[str | None, ...]] = {}
     for role, table in tables.items():
         if table is not None:
             columns = [table[name].to_pylist() for name in ("image_id", *_INHERITED)]
             rows |= {(role, image): tuple(v) for image, *v in zip(*columns, strict=True)}
-    made: list[tuple[str | None, ...]] = []
+    made: dict[str, list[str | None]] = {name: [] for name in _INHERITED}
     for image in ids.to_pylist():
         places = result.origins.get(image)
         if not places:
             raise HeldoutError(f"image {image!r} has no origin")
-        for role, origin in places:
-            if (role, origin) not in rows:
-                raise _no_origin(image, role, origin, tables)
+        for place in places:
+            if place not in rows:
+                raise _no_origin(image, *place)
         source, licence, attribution = zip(*(rows[place] for place in places), strict=True)
-        made.append((combine_texts(source), combine_licences(licence), combine_texts(attribution)))
-    columns = list(zip(*made, strict=True)) or [(), (), ()]
-    return {
-        name: pa.array(values, pa.string())
-        for name, values in zip(_INHERITED, columns, strict=True)
-    }
+        made["source"].append(combine_texts(source))
+        made["licence"].append(combine_licences(licence))
+        made["attribution"].append(combine_texts(attribution))
+    return {name: pa.array(values, pa.string()) for name, values in made.items()}
 
 
-def _no_origin(image: str, role: str, origin: str, tables: Mapping[str, Any]) -> HeldoutError:
-    if tables.get(role) is None:
-        return HeldoutError(f"image {image!r} has an origin in {role!r}, which has no images")
+def _no_origin(image: str, role: str, origin: str) -> HeldoutError:
     return HeldoutError(f"image {image!r} has the origin {origin!r}, which {role} does not have")
 
 
@@ -107,9 +91,13 @@ def _from_pool(ids: Any, table: Any) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    places = pc.index_in(ids, value_set=table["image_id"].combine_chunks())
+    known = pa.array([], pa.string()) if table is None else table["image_id"].combine_chunks()
+    places = pc.index_in(ids, value_set=known)
+    if places.null_count:
+        image = ids.filter(pc.is_null(places))[0].as_py()
+        raise _no_origin(image, "pool", image)
     made = {}
-    for name in _INHERITED:
+    for name in _INHERITED if table is not None else ():
         values = table[name].combine_chunks().take(places).cast(pa.string())
         empty = pc.fill_null(pc.equal(values, ""), False)
         other = pa.scalar(UNKNOWN if name == "licence" else None, pa.string())
@@ -279,35 +267,30 @@ def _images(built: RecipeResult, filled: dict[str, Any]) -> Any:
     import pyarrow.compute as pc
 
     given = built.images
-    facts = _file_facts(built)
-    if facts:
+    if built.files is not None:
         ids = given["image_id"].to_pylist()
-        filled |= {name: [known.get(i) for i in ids] for name, known in facts.items()}
+        for name, known in _file_facts(built.files).items():
+            filled[name] = pa.array(
+                [known.get(image) for image in ids], image_schema().field(name).type
+            )
     arrays: dict[str, Any] = {}
     for field in image_schema():
         column = pa.nulls(len(given), field.type)
         if field.name in given.column_names:
             column = given[field.name].combine_chunks().cast(field.type)
-        if field.name in filled and column.null_count:
-            more = filled[field.name]
-            column = pc.coalesce(
-                column, more if isinstance(more, pa.Array) else pa.array(more, field.type)
-            )
-        arrays[field.name] = column
+        arrays[field.name] = pc.coalesce(column, filled.get(field.name, column))
     for name in given.column_names:
         if name not in arrays:
             arrays[name] = given[name]
     return _sorted(pa.table(arrays), "image_id")
 
 
-def _file_facts(built: RecipeResult) -> dict[str, dict[str, Any]]:
+def _file_facts(files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """``path``, ``sha256``, ``width`` and ``height`` of the images that were rendered."""
-    if built.files is None:
-        return {}
     from PIL import Image
 
     facts: dict[str, dict[str, Any]] = {"path": {}, "sha256": {}, "width": {}, "height": {}}
-    for image, file in built.files.items():
+    for image, file in files.items():
         with Image.open(file) as opened:
             ending = f".{(opened.format or 'bin').lower()}".replace(".jpeg", ".jpg")
             facts["width"][image], facts["height"][image] = opened.size
@@ -386,19 +369,12 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
         raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
         save(testset, temporary)
-        if built.files is not None:
-            paths = dict(
-                zip(
-                    testset.images["image_id"].to_pylist(),
-                    testset.images["path"].to_pylist(),
-                    strict=True,
-                )
-            )
-            for image, file in built.files.items():
-                target = temporary / "images" / paths[image]
-                target.parent.mkdir(parents=True, exist_ok=True)
-                # A copy, not a link: nobody who edits the set may change the stored result.
-                shutil.copyfile(file, target)
+        rows = testset.images.select(["image_id", "path"]).to_pylist() if built.files else []
+        for row in rows:
+            target = temporary / "images" / row["path"]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            # A copy, not a link: nobody who edits the set may change the stored result.
+            shutil.copyfile((built.files or {})[row["image_id"]], target)
         for path, data in built.documents.items():
             target = temporary / _safe(path)
             target.parent.mkdir(parents=True, exist_ok=True)

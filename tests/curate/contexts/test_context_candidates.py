@@ -17,10 +17,9 @@ from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import Candidates, Subsets, find_candidates
 from heldout.curate.contexts.vocabulary import (
     groups,
-    hierarchy_rules,
     normalise_vocabulary,
     read_hierarchy,
-    synonym_rules,
+    rules_in,
 )
 from heldout.data.published.annotations import singular
 from tests.curate.contexts.contexts_examples import pool_of_words, random_shown, slow_pairs
@@ -93,16 +92,18 @@ def test_ambiguous_images_leave_both_classes_and_no_other(shown: dict[str, set[s
     present = set().union(*shown.values())
     if not expected or not {"cat", "dog"} <= present:
         return
-    found = find(shown, ambiguity="pairs", pairs=("cat+dog",))
+    found = find(shown, pairs=("cat+dog",))
     assert sets_of(found.kept) == expected
     assert "cat(dog)" not in found.kept.names
 
 
-def test_dropped_images_are_nowhere() -> None:
+def test_images_of_a_pair_leave_both_however_they_are_known() -> None:
     shown = {"1": ["cat", "sofa"], "2": ["cat", "dog", "sofa"], "3": ["dog", "car"]}
-    found = find(shown, subjects=("cat", "dog"), ambiguity="drop")
-    assert sets_of(found.kept) == {"cat(sofa)": {"1"}, "dog(car)": {"3"}}
-    assert (found.counts["candidate_images"], found.counts["images"]) == (3, 2)
+    stated = {"4": ["cat(black)", "bird(red)"], "3": ["cat(black)"]}
+    shown["5"] = ["dog", "car"]
+    found = find(shown, stated=stated, subjects=("cat", "dog"), pairs=("cat+dog", "cat+bird"))
+    assert sets_of(found.kept) == {"cat(sofa)": {"1"}, "dog(car)": {"5"}}
+    assert (found.counts["candidate_images"], found.counts["images"]) == (5, 2)
 
 
 def test_stated_pairs_join_those_of_objects() -> None:
@@ -119,30 +120,13 @@ def test_stated_pairs_join_those_of_objects() -> None:
     assert set(alone.kept.names) == {"cat(big)", "cat(orange)", "orange(orange)"}
 
 
-def test_general_contexts_stand_both_ways_on_request() -> None:
+def test_general_contexts_are_no_subjects() -> None:
     shown = {"1": ["dog", "cat"], "2": ["dog"]}
     general = {"1": ["beach"], "2": ["beach", "sunny"]}
     one_way = find(shown, general=general, context_kinds=("general",))
     assert set(one_way.kept.names) == {"cat(beach)", "dog(beach)", "dog(sunny)"}
-    both = find(shown, general=general, both_ways=True)
-    assert {"beach(dog)", "sunny(dog)", "beach(cat)", "dog(cat)", "sunny(beach)"} <= set(
-        both.kept.names
-    )
-
-
-def test_without_the_kind_object_two_objects_are_no_pair_even_both_ways() -> None:
-    shown = {"1": ["dog", "cat"], "2": ["dog", "street"]}
-    general = {"1": ["beach"], "2": ["street"]}
-    found = find(shown, general=general, context_kinds=("general",), both_ways=True)
-    assert sets_of(found.kept) == {
-        "cat(beach)": {"1"},
-        "dog(beach)": {"1"},
-        "dog(street)": {"2"},
-        "beach(cat)": {"1"},
-        "beach(dog)": {"1"},
-        "street(dog)": {"2"},  # an object and a place in one image counts once
-    }
-    assert found.counts["subsets"] == 6
+    both = find(shown, general=general)
+    assert set(both.kept.names) == {*one_way.kept.names, "cat(dog)", "dog(cat)"}
 
 
 def test_general_columns_of_images_count() -> None:
@@ -191,13 +175,10 @@ def test_words_count_as_others() -> None:
     merged = find(shown, synonyms=("couch=sofa",), plurals=True)
     assert sets_of(merged.kept)["cat(sofa)"] == {"1", "2"}
     assert dict(merged.merged) == {"couch": ("sofa",), "cats": ("cat",)}
-    added = find(shown, hierarchy=("cat<animal", "dog<animal"), roll_up="add")
+    added = find(shown, hierarchy=("cat<animal", "dog<animal"), roll_up=True)
     names = set(added.kept.names)
     assert {"animal(couch)", "animal(sofa)", "cat(dog)"} - names == {"animal(couch)"}
     assert not {"cat(animal)", "animal(cat)", "dog(animal)"} & names  # true of every cat
-    replaced = find(shown, hierarchy=("cat<animal", "dog<animal"), roll_up="replace")
-    assert {n for n in replaced.kept.names if n.startswith(("cat(", "dog("))} == set()
-    assert sets_of(replaced.kept)["animal(sofa)"] == {"2"}
 
 
 def test_stated_subjects_are_merged_too() -> None:
@@ -230,7 +211,7 @@ def test_synonyms_are_followed_and_hierarchies_climbed() -> None:
         "couches": ("sofa",),
         "sofas": ("sofa",),
     }
-    found = normalise_vocabulary({"kitten"}, hierarchy=("kitten<cat", "cat<animal"), roll_up="add")
+    found = normalise_vocabulary({"kitten"}, hierarchy=("kitten<cat", "cat<animal"), roll_up=True)
     assert found == {"kitten": ("animal", "cat", "kitten")}
     assert groups(("kitten<cat", "cat<animal"))["animal"] == {"animal", "cat", "kitten"}
 
@@ -238,8 +219,8 @@ def test_synonyms_are_followed_and_hierarchies_climbed() -> None:
 def test_a_cycle_is_refused_by_its_words(tmp_path: Path) -> None:
     path = tmp_path / "tree.json"
     path.write_text(json.dumps({"a": ["b"], "b": ["c"], "c": ["a"], "x": ["x", "y"]}))
-    with pytest.raises(BadFile, match=r"tree.json: the hierarchy has a cycle: a < c < b < a"):
-        hierarchy_rules(path)
+    with pytest.raises(UserError, match="the hierarchy has a cycle: a < c < b < a"):
+        read_hierarchy(rules_in([str(path)], "<"))
     with pytest.raises(UserError, match="synonyms go round: a = b = a"):
         normalise_vocabulary({"a"}, synonyms=("a=b", "b=a"))
     assert read_hierarchy(("x<x", "y<x")) == {"y": ("x",)}  # a word of its own group is no cycle
@@ -249,20 +230,19 @@ def test_a_cycle_is_refused_by_its_words(tmp_path: Path) -> None:
 def test_files_that_are_no_word_lists_are_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "words.json"
     path.write_text(text)
-    for rules in (hierarchy_rules, synonym_rules):
-        with pytest.raises(BadFile, match=r"words.json: .*write {"):
-            rules(path)
+    with pytest.raises(BadFile, match=r"words.json: .*write {"):
+        rules_in([str(path)], "=")
 
 
-def test_synonyms_read_either_way_round(tmp_path: Path) -> None:
+def test_rules_stand_among_files_of_rules(tmp_path: Path) -> None:
     path = tmp_path / "words.json"
-    path.write_text('{"sofa": ["couch", "sofa"], "bike": "bicycle"}')
-    assert synonym_rules(path) == ("bike=bicycle", "couch=sofa")
+    path.write_text('{"sofa": ["couch", "sofa"], "bike": ["bicycle"]}')
+    assert rules_in(["a=b", str(path)], "=") == ("a=b", "bicycle=bike", "couch=sofa")
 
 
 @pytest.mark.shared
 def test_the_published_hierarchy_is_read(shared_data: Path) -> None:
-    rules = hierarchy_rules(shared_data / "metashift" / "class_hierarchy.json")
+    rules = rules_in([str(shared_data / "metashift" / "class_hierarchy.json")], "<")
     found = groups(rules)
     assert {"cat", "dog", "bird"} <= found["animal"]
     assert len(read_hierarchy(rules)) > 1000
@@ -279,9 +259,7 @@ def test_the_published_hierarchy_is_read(shared_data: Path) -> None:
             {"context_kinds": ("colour",)},
             "context_kinds is 'colour': give one of object, stated, general",
         ),
-        ({"ambiguity": "pairs"}, "0 pairs are named"),
-        ({"pairs": ("a+b",)}, "ambiguity is keep and 1 pairs"),
-        ({"roll_up": "add"}, "roll_up needs hierarchy"),
+        ({"roll_up": True}, "roll_up needs hierarchy"),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
@@ -296,10 +274,10 @@ def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) ->
         ({"minimum": 1, "more_than": 9}, "no class has more than 9 subsets of 1 images: dog has 5"),
         ({"subjects": ("dgo",)}, "no subject 'dgo' in the source: did you mean dog"),
         ({"contexts": ("@fish",)}, "no group '@fish'"),
-        ({"ambiguity": "pairs", "pairs": ("cat+dog",)}, "no class 'cat' in the source"),
-        ({"ambiguity": "pairs", "pairs": ("cat",)}, "is not a pair of classes: write cat.dog"),
+        ({"pairs": ("cat+dog",)}, "no class 'cat' in the source"),
+        ({"pairs": ("cat",)}, "is not a pair of classes: write cat.dog"),
         ({"exclude": ("*",)}, "gives no subset of a subject with a context"),
-        ({"synonyms": ("a",)}, "is not a synonym"),
+        ({"synonyms": ("a",)}, "is not a rule: write couch=sofa"),
         ({"synonyms": ("a=b", "a=c")}, "a synonym of two words"),
         ({"hierarchy": ("a",)}, "write cat<animal"),
         ({"objects": ("thing",)}, "it has object"),
@@ -322,23 +300,3 @@ def test_rows_in_any_order_give_the_same() -> None:
     assert one.counts == other.counts
     assert sets_of(one.kept) == sets_of(other.kept)
     assert one.kept.names == other.kept.names
-
-
-def test_what_a_class_is_a_kind_of_is_no_second_class() -> None:
-    shown = {"1": ["cat", "sofa"], "2": ["dog", "sofa"], "3": ["cat", "dog", "sofa"]}
-    shown |= {"4": ["car", "sofa"], "5": ["kitten", "sofa"]}
-    found = find(
-        shown,
-        hierarchy=("kitten<cat", "cat<animal", "dog<animal"),
-        roll_up="add",
-        subjects=("kitten", "cat", "dog", "animal", "car"),
-        contexts=("sofa",),
-        ambiguity="drop",
-    )
-    assert sets_of(found.kept) == {
-        "cat(sofa)": {"1", "5"},
-        "kitten(sofa)": {"5"},
-        "dog(sofa)": {"2"},
-        "animal(sofa)": {"1", "2", "5"},
-        "car(sofa)": {"4"},
-    }

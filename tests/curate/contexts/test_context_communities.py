@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.core.errors import UserError
 from heldout.curate.contexts.graph import (
     Communities,
     find_communities,
@@ -138,8 +137,3 @@ def test_nodes_without_edges_are_alone() -> None:
     for method in ("greedy", "louvain"):
         assert find_communities(weights, method=method) == ((0, 2), (1,))  # type: ignore[arg-type]
         assert find_communities(np.zeros((0, 0)), method=method) == ()  # type: ignore[arg-type]
-
-
-def test_an_unknown_method_is_refused() -> None:
-    with pytest.raises(UserError, match="use greedy or louvain"):
-        find_communities(np.zeros((2, 2)), method="best")  # type: ignore[arg-type]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts.graph import connected_components, meta_graph
+from heldout.core.errors import NotApplicable, NotFound
+from heldout.curate.contexts.graph import meta_graph
 from heldout.curate.contexts.subsets import Subsets
 from tests.curate.contexts.contexts_examples import (
     class_sets,
@@ -121,9 +121,3 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         meta_graph(subsets, "dog")
     with pytest.raises(NotApplicable, match="no subset reaches 25 images"):
         meta_graph(subsets, "cat")
-    with pytest.raises(UserError, match="an edge threshold of 2"):
-        meta_graph(subsets, "cat", threshold=2.0)
-
-
-def test_no_graph_has_no_parts() -> None:
-    assert connected_components(np.zeros((0, 0))) == ()

@@ -143,7 +143,7 @@ def test_policies_reach_the_recipe(run: Command, pool: Path) -> None:
     )  # fmt: skip
     testset = load(run.root / "testsets" / "pets")
     asked = testset.card.recipe["parameters"]
-    assert asked["pairs"] == ["cat+dog"] and asked["ambiguity"] == "pairs"
+    assert asked["pairs"] == ["cat+dog"]
     assert asked["synonyms"] == ["bed=sofa"] and "paths" not in asked
     assert testset.card.recipe["seed"] == 5
     names = {r["value"] for r in testset.memberships.to_pylist() if r["column"] == "subset"}
@@ -212,12 +212,8 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
         ("build contexts street --minimum 900", "no subset reaches 900 images"),
         ("build contexts street --subject cta", "did you mean cat"),
         ("build contexts street --kind colour", "--kind is 'colour': give one of object"),
-        ("build contexts street --ambiguity maybe", "--ambiguity is 'maybe': give one of keep"),
-        (
-            "build contexts street --ambiguity drop --pair cat+dog",
-            "--ambiguity is drop and 1 pairs",
-        ),
-        ("build contexts street --roll-up add", "--roll-up needs --hierarchy"),
+        ("build contexts street --pair cat", "write cat+dog"),
+        ("build contexts street --roll-up", "--roll-up needs --hierarchy"),
         ("build contexts street other", "name the --source"),
         ("build contexts street --synonym nowhere.json", "nowhere.json"),
         ("build contexts nowhere", "nowhere"),
@@ -240,7 +236,6 @@ def test_a_saved_graph_is_json(run: Command, pool: Path) -> None:
             "such as a-b",
         ),
         ("contexts split folders made --folders x -o OUT", "give one of link, hardlink, copy"),
-        ("contexts split shares --groups g.csv --shares test=1 -o OUT", "--shares of test is 1.0"),
     ],
 )
 def test_errors_are_one_line_with_the_fix(

@@ -56,10 +56,9 @@ def build(tmp_path: Path, pool: Any = None, *, seed: int = 0, **parameters: Any)
             **SMALL,
             "context_kinds": ["object"],
             "communities": "louvain",
-            "ambiguity": "pairs",
             "pairs": ["cat+dog"],
             "hierarchy": ["cat<animal", "dog<animal"],
-            "roll_up": "add",
+            "roll_up": True,
         },
     ],
 )
@@ -105,9 +104,9 @@ def test_a_set_holds_subsets_classes_and_communities(tmp_path: Path) -> None:
 
 
 def test_the_card_says_what_was_done(tmp_path: Path) -> None:
-    testset = build(tmp_path, ambiguity="drop", subjects=("cat", "dog"), more_than=0, minimum=2)
+    testset = build(tmp_path, pairs=("cat+dog",), subjects=("cat", "dog"), more_than=0, minimum=2)
     card = testset.card
-    assert card.recipe["parameters"]["ambiguity"] == "drop"
+    assert card.recipe["parameters"]["pairs"] == ["cat+dog"]
     assert list(card.counts) == [
         "pool", "with_context", "unambiguous", "at_minimum", "images", "classes",
     ]  # fmt: skip
@@ -157,7 +156,7 @@ def test_two_subjects_of_one_class_are_refused(tmp_path: Path) -> None:
 def test_a_built_set_is_a_pool_again(tmp_path: Path) -> None:
     """Its subsets are stated pairs: the same set comes out of them."""
     first = build(tmp_path, context_kinds=("object",))
-    again = build(tmp_path / "again", first, context_kinds=("stated",), stated=("subset",))
+    again = build(tmp_path / "again", first, context_kinds=("stated",))
     assert read_subsets(again).names == read_subsets(first).names
 
 

@@ -49,9 +49,6 @@ def test_mixed_batches_are_taken_apart() -> None:
     assert np.allclose(found.contribution, [[1.0, -0.5], [-0.5, 1.0], [0.0, 0.2]], atol=1e-8)
     assert found.rank == 3 and found.intervals == 40 and found.notes == ()
     assert np.allclose(found.agreement[:2], 1.0)
-    # training on one undoes the other
-    assert found.conflict[0, 1] == pytest.approx(-0.8)
-    assert np.allclose(np.diag(found.conflict), 1.0)
 
 
 def test_subsets_always_trained_together_share_an_effect_and_are_noted() -> None:
@@ -102,7 +99,7 @@ def test_a_log_is_read(tmp_path: Path) -> None:
     found = conflict_matrix(log)
     assert np.allclose(found.effect, [[0.01, -0.005], [-0.005, 0.02]])
     assert found.table().splitlines()[0] == "trained,evaluated,effect,contribution,agreement"
-    assert len(found.records()) == 4
+    assert len(found.table().splitlines()) == 5
 
 
 def test_exposure_between_checkpoints_counts_for_the_next(tmp_path: Path) -> None:
@@ -118,7 +115,7 @@ def test_exposure_between_checkpoints_counts_for_the_next(tmp_path: Path) -> Non
         ("20,dog(sea),,0.46\n", "", r"dog\(sea\) has no score at step 20"),
         ("0.58", "high", "row 3 has the score 'high'"),
         ("0.58", "nan", "row 3 has the score 'nan'"),
-        ("20,dog(bed),8", "20,dog(bed),-8", "row 3 trained on -8.0 images"),
+        ("20,dog(bed),8", "20,dog(bed),-8", "row 3 has the trained '-8'"),
         ("20,dog(sea)", "20,dog(bed)", r"dog\(bed\) is there twice at step 20"),
         ("20,dog(bed)", "20.5,dog(bed)", "row 3 lacks a whole step"),
         ("score", "points", "has no scores"),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -12,7 +11,6 @@ from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.curate.contexts import domain_splits
 from heldout.curate.contexts.distance import distance
 from heldout.curate.contexts.domain_splits import (
-    ClassShift,
     Domain,
     class_shifts,
     domain_split,
@@ -40,6 +38,9 @@ def drifting(classes: tuple[str, ...] = ("cat", "dog"), images: int = 60) -> Sub
                     if 0 <= other < 8:
                         sets.setdefault(f"{label}(c{other})", set()).add(image)
     return subsets_from(sets)
+
+
+NONE = np.empty(0, np.int64)
 
 
 def domain(*names: str) -> Domain:
@@ -159,14 +160,13 @@ def test_domains_are_communities_and_single_subsets() -> None:
 def test_search_agrees_with_trying_everything() -> None:
     subsets = drifting(("cat",))
     wanted, least = 0.6, 30
-    found = class_shifts(subsets, "cat", distance=wanted, sizes=both(least))
+    found = class_shifts(subsets, "cat", distance=wanted, sizes=both(least), without=NONE)
     members = {n: set(subsets.image_ids[subsets.members(n)]) for n in subsets.names}
     domains = domains_of(subsets, "cat")
-    communities = [d for d in domains if len(d.subsets) > 1]
     tried = []
     for test in domains:
-        for train in [*itertools.combinations(domains, 1), *itertools.combinations(communities, 2)]:
-            names = {name for item in train for name in item.subsets}
+        for train in domains:
+            names = set(train.subsets)
             if names & set(test.subsets):
                 continue
             held = set().union(*(members[name] for name in test.subsets))
@@ -184,10 +184,10 @@ def test_search_agrees_with_trying_everything() -> None:
 def test_a_shortlist_keeps_what_lies_near(monkeypatch: pytest.MonkeyPatch) -> None:
     subsets = drifting(("cat",))
     for wanted in (0.3, 0.6, 0.9):
-        every = class_shifts(subsets, "cat", distance=wanted, sizes=both(30))
+        every = class_shifts(subsets, "cat", distance=wanted, sizes=both(30), without=NONE)
         with monkeypatch.context() as patch:
             patch.setattr(domain_splits, "_EXACT", len(every) // 3)
-            some = class_shifts(subsets, "cat", distance=wanted, sizes=both(30))
+            some = class_shifts(subsets, "cat", distance=wanted, sizes=both(30), without=NONE)
         assert len(some) == len(every) // 3
         known = {(i.train, i.test): i.value for i in every}
         assert all(known[i.train, i.test] == i.value for i in some)
@@ -201,8 +201,8 @@ def test_a_found_split_is_what_it_says() -> None:
         best = search_splits(
             subsets, ["cat", "dog"], distance=wanted, sizes=both(50), limit=3, replicates=50
         )
-        assert [item.place for item in best] == [1, 1, 2, 2, 3, 3]
-        first = best[:2]
+        assert [item.place for item in best] == [1, 2, 3, 1, 2, 3]
+        first = [best[0], best[3]]
         assert [item.label for item in first] == ["cat", "dog"]
         for item in first:
             assert item.off < 0.15
@@ -219,59 +219,6 @@ def test_a_found_split_is_what_it_says() -> None:
             rows = {p: [r for r in split.parts[p] if r.label == item.label] for p in split.parts}
             assert (len(rows["train"]), len(rows["test"])) == (item.train_images, item.test_images)
             assert min(item.train_images, item.test_images) >= 50
-
-
-def test_the_best_of_all_combinations_is_found() -> None:
-    for seed in range(8):
-        chance = random.Random(seed)
-        sets = {
-            f"{label}(c{k})": {
-                f"{label}{i}" for i in chance.sample(range(60), chance.randint(3, 30))
-            }
-            for label in ("cat", "dog")
-            for k in range(chance.randint(5, 9))
-        }
-        subsets, wanted = subsets_from(sets), chance.random()
-        lists = [
-            class_shifts(subsets, label, distance=wanted, sizes=both(2), minimum=1)
-            for label in ("cat", "dog")
-        ]
-
-        def key(chosen: tuple[ClassShift, ...], wanted: float = wanted) -> tuple[int, int, float]:
-            off = max(abs(item.value - wanted) for item in chosen)
-            return (
-                int(100 * off),
-                -sum(i.train_images + i.test_images for i in chosen),
-                round(off, 9),
-            )
-
-        every = sorted(map(key, itertools.product(*lists)))
-        found = search_splits(
-            subsets,
-            ["cat", "dog"],
-            distance=wanted,
-            sizes=both(2),
-            minimum=1,
-            limit=7,
-            replicates=0,
-        )
-        splits = [tuple(item for item in found if item.place == place) for place in range(1, 8)]
-        assert list(map(key, splits)) == every[:7]
-        assert len({tuple((i.train, i.test) for i in split) for split in splits}) == 7
-
-
-def test_many_classes_are_searched_without_all_their_combinations() -> None:
-    classes = ("cat", "dog", "cow", "bus", "elk", "bee", "ant")
-    found = search_splits(
-        drifting(classes, images=6),
-        classes,
-        distance=0.5,
-        sizes=both(3),
-        minimum=1,
-        limit=4,
-        replicates=0,
-    )
-    assert [item.label for item in found] == list(classes) * 4
 
 
 def test_a_class_whose_images_are_all_tested_is_refused() -> None:

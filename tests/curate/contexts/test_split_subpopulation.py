@@ -24,27 +24,15 @@ MINORITY = ("cat(outdoor)", "dog(indoor)")
 PUBLISHED = {"test": 144, "minority": 294, "majority": 994}
 
 
-def split_of(groups: Groups | None = None, count: int = 100, seed: int = 0, **sizes: Any) -> Split:
-    """Our own split of cats and dogs, in the published sizes unless others are given."""
-    return subpopulation_split(
-        groups or cats_and_dogs(),
-        MINORITY,
-        minority_count=count,
-        sizes={**PUBLISHED, **sizes},
-        seed=seed,
-    )
-
-
 def published(
     groups: Groups | None = None, count: int = 100, seed: int = 42, **sizes: Any
 ) -> Split:
-    """The same by MetaShift's rule."""
+    """The split of cats and dogs, in the published sizes unless others are given."""
     return subpopulation_split(
         groups or cats_and_dogs(),
         MINORITY,
         minority_count=count,
         sizes={**PUBLISHED, **sizes},
-        published=True,
         seed=seed,
     )
 
@@ -148,23 +136,14 @@ def test_a_validation_part_beside_the_published_split_changes_nothing_else() -> 
             published(count=count, validation=validation)
 
 
-def test_our_own_split_has_validation_and_nests() -> None:
-    split = split_of()
-    counts = split.counts()
-    assert (counts["train"], counts["validation"], counts["test"]) == (1600, 200, 576)
-    assert {counts[f"test {group}"] for group in cats_and_dogs().images} == {144}
-    smaller = split_of(count=10, validation=50)
-    assert smaller.parts["test"] == split.parts["test"]
-    assert smaller.parts["validation"] == split.parts["validation"]
-    assert len(smaller.parts["train"]) == len(split.parts["train"])
+def test_smaller_counts_nest() -> None:
+    split, smaller = published(), published(count=10)
 
     def rare(found: Split) -> set[str]:
         return {row.image for row in found.parts["train"] if row.group in MINORITY}
 
     assert rare(smaller) < rare(split)
-    assert split_of(seed=1).parts["test"] != split.parts["test"]
-    least = subpopulation_split(cats_and_dogs(), MINORITY, minority_count=1, sizes={"test": 1})
-    assert least.counts()["validation"] == least.counts()["test"] == 4
+    assert published(seed=1).parts["test"] != split.parts["test"]
 
 
 GROUPS = st.integers(12, 30).flatmap(
@@ -181,31 +160,24 @@ def test_order_of_input_never_matters(ids: list[str], chance: random.Random, m: 
     images = {name: tuple(ids[i * n : (i + 1) * n]) for i, name in enumerate(names)}
     shuffled = dict(chance.sample(list(images.items()), 4))
     shuffled = {name: tuple(chance.sample(list(group), n)) for name, group in shuffled.items()}
-    for rule in (True, False):
-        one, two = (
-            subpopulation_split(
-                Groups(g), MINORITY, minority_count=m, sizes={"test": 4}, published=rule
-            )
-            for g in (images, shuffled)
-        )
-        assert one.parts == two.parts and one.groups == two.groups
-        used = [row.image for rows in one.parts.values() for row in rows]
-        assert len(used) == len(set(used))
+    one, two = (
+        subpopulation_split(Groups(g), MINORITY, minority_count=m, sizes={"test": 4})
+        for g in (images, shuffled)
+    )
+    assert one.parts == two.parts and one.groups == two.groups
+    used = [row.image for rows in one.parts.values() for row in rows]
+    assert len(used) == len(set(used))
 
 
 def test_too_few_images_is_one_line_with_the_numbers() -> None:
-    for rule in (published, split_of):
-        for asked, said in (
-            ({"minority": 400}, "cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400"),
-            ({"count": 200, "validation": 0}, "294 of each minority and 994 of each majority"),
-            ({"majority": 200, "validation": 0}, "294 of each minority and 200 of each majority"),
-        ):
-            with pytest.raises(UserError, match="too few images") as caught:
-                rule(**asked)
-            assert said in caught.value.line
-    with pytest.raises(UserError, match=r"none for validation.*--sizes validation=0"):
-        split_of(count=150)
-    assert "validation" not in split_of(count=150, validation=0).parts
+    for asked, said in (
+        ({"minority": 400}, "cat(outdoor) has 300 of 400, dog(indoor) has 350 of 400"),
+        ({"count": 200}, "294 of each minority and 994 of each majority"),
+        ({"majority": 200}, "294 of each minority and 200 of each majority"),
+    ):
+        with pytest.raises(UserError, match="too few images") as caught:
+            published(**asked)
+        assert said in caught.value.line
     with pytest.raises(UserError, match="below 2"):
         published(seed=2**32)
 
@@ -233,7 +205,7 @@ def test_groups_are_read_from_tables(tmp_path: Path) -> None:
     path.write_text(groups.table())
     assert read_groups(path).images == groups.images
     for text, said in (
-        ("image,set\n1,cat(a)\n", "lacks the column group"),
+        ("image,set\n1,cat(a)\n", "has no column 'group'"),
         ("image,group\n1,\n", "row 1 has no group"),
         ("image,group\n", "no rows"),
         ("image,group\n1,cat(a)\n1,cat(b)\n", r"image 1 is in cat\(a\) and in cat\(b\)"),
@@ -247,7 +219,7 @@ def test_groups_are_read_from_tables(tmp_path: Path) -> None:
 
 
 def test_a_split_is_saved_and_read_back(tmp_path: Path) -> None:
-    split = split_of()
+    split = published(validation=50)
     folder = tmp_path / "out"
     assert save_split(split, folder)
     assert (folder / "train.csv").read_text().startswith("image,class,group\n")

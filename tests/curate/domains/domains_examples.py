@@ -110,9 +110,7 @@ def slow_select(
     good = {
         name
         for name, size in sizes.items()
-        if Fraction(size) >= Fraction(repr(p.min_domain_share)) * total
-        and size >= p.min_domain
-        and (not p.domains or name in p.domains)
+        if Fraction(size) >= Fraction(repr(p.min_domain_share)) * total and size >= p.min_domain
     }
     left = step("domain_minimum", left, [r for r in left if r[p.domain] in good])
     if p.domain_cap is not None:
@@ -129,20 +127,6 @@ def slow_select(
             "class_domains",
             left,
             [r for r in left if len(spread[r[p.class_column]]) >= p.min_class_domains],
-        )
-    if p.max_class_share < 1:
-        cells = Counter((r[p.class_column], r[p.domain]) for r in left)
-        whole = Counter(r[p.class_column] for r in left)
-        most = {c: max(n for (k, _), n in cells.items() if k == c) for c in whole}
-        left = step(
-            "class_share",
-            left,
-            [
-                r
-                for r in left
-                if most[r[p.class_column]]
-                <= Fraction(repr(p.max_class_share)) * whole[r[p.class_column]]
-            ],
         )
     if p.min_class > 1:
         counts = Counter(r[p.class_column] for r in left)

@@ -67,8 +67,7 @@ def rules(p: DomainsParameters, seed: int) -> list[tuple[str, str]]:
             "domain_minimum",
             "SELECT * FROM given WHERE place IN (SELECT place FROM given GROUP BY place HAVING "
             f"count(*) >= {p.min_domain} AND count(*) >= {p.min_domain_share!r}::DECIMAL(18, 9) * "
-            "(SELECT count(*) FROM given))"
-            + (f" AND place IN ({_texts(p.domains)})" if p.domains else ""),
+            "(SELECT count(*) FROM given))",
         )
     )
     if p.domain_cap is not None:
@@ -78,15 +77,6 @@ def rules(p: DomainsParameters, seed: int) -> list[tuple[str, str]]:
         made.append(("exclusions", f"SELECT * FROM given WHERE class NOT IN ({_texts(p.reasons)})"))
     if p.min_class_domains > 1:
         made.append(("class_domains", _classes(f"count(DISTINCT place) >= {p.min_class_domains}")))
-    if p.max_class_share < 1:
-        made.append(
-            (
-                "class_share",
-                "SELECT * FROM given WHERE class IN (SELECT class FROM (SELECT class, place, "
-                "count(*) AS n FROM given GROUP BY class, place) GROUP BY class "
-                f"HAVING max(n) <= {p.max_class_share!r}::DECIMAL(18, 9) * sum(n))",
-            )
-        )
     if p.min_class > 1:
         made.append(("class_minimum", _classes(f"count(*) >= {p.min_class}")))
     if p.classes is not None:

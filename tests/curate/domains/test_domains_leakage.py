@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.curate.domains.label_leakage import Leakage, leakage, name_warnings
+from heldout.curate.domains.label_leakage import Leakage, demonyms, leakage
 from heldout.curate.domains.recipe import count_rows
 from heldout.curate.domains.selection import Counts
 from heldout.data.labels.label_space import LabelSpace
@@ -81,32 +81,21 @@ def test_cells_without_images_do_not_count() -> None:
     assert [leak.class_id for leak in found.classes] == ["a"]
 
 
-def test_demonyms_and_homonyms_are_found() -> None:
+def test_demonyms_are_found() -> None:
     space = load_built_in("imagenet-21k")
     names = {"Jordanian": "n09718811", "Icelander": "n09714120", "street": "n04334599"}
-    names |= {"gig": "n03436656", "crab-eating opossum": "n01875610", "mosque": "n03788195"}
-    found = name_warnings(list(names.values()), space)
-    assert [name for name, at in names.items() if found[at].demonym] == ["Jordanian", "Icelander"]
-    assert found[names["gig"]].twins, "another class is called gig too"
-    assert found[names["street"]].senses > 0
-    opossum = found[names["crab-eating opossum"]]
-    assert not opossum.homonym and opossum.text == ""
-    assert "people of a place" in found[names["Jordanian"]].text
-
-
-def test_classes_without_names_are_no_twins() -> None:
-    found = name_warnings(["a", "b"], SPACE)
-    assert not found["a"].twins
-    assert not found["a"].senses
+    found = demonyms(list(names.values()), space)
+    assert found == {names["Jordanian"], names["Icelander"]}
+    assert demonyms(["a", "b"], SPACE) == set()
 
 
 @pytest.mark.shared
 def test_the_removed_demonyms_of_the_release_are_found(shared_data: object) -> None:
     from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 
-    found = name_warnings(list(EXCLUDED_45), load_built_in("imagenet-21k"))
+    found = demonyms(list(EXCLUDED_45), load_built_in("imagenet-21k"))
     by_reason = {name for name, reason in EXCLUDED_45.items() if "people of" in reason}
-    assert {name for name, suspicion in found.items() if suspicion.demonym} == by_reason
+    assert found == by_reason
 
 
 def test_one_domain_has_no_bits() -> None:

@@ -57,7 +57,6 @@ def build(tmp_path: Path, source: Any, *, seed: int = 0, name: str = "set", **mo
             "domain_cap": 90,
             "exclude": ["class-1=a reason"],
             "min_class_domains": 2,
-            "max_class_share": 0.95,
             "split": "group:uid",
             "parts": ["train=0.5", "val=0.2", "test=0.3"],
             "clusters": "uid",

@@ -127,7 +127,6 @@ def requests(draw: st.DrawFn) -> DomainsParameters:
         domain_cap=draw(few),
         exclude=draw(st.sampled_from([(), ("class-0=too many",), ("class-3=a 'name'",)])),
         min_class_domains=draw(st.integers(1, 3)),
-        max_class_share=draw(st.sampled_from([1.0, 0.9, 0.6])),
         min_class=draw(st.integers(1, 12)),
         classes=draw(st.none() | st.integers(1, 9)),
         cap=draw(few),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,18 +18,11 @@ from heldout.curate.contexts.graph import (
     THRESHOLD,
     connected_components,
     edge_weights,
-    overlap_matrix,
     overlaps,
 )
-from heldout.curate.contexts.requests import Measure
-from heldout.curate.contexts.subsets import IntArray, Subsets, hint, read_subsets
+from heldout.curate.contexts.requests import Measure, Mode
+from heldout.curate.contexts.subsets import IntArray, Subsets, hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from heldout.data.testset.testset import TestSet
-
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -38,30 +31,33 @@ FloatArray = npt.NDArray[np.float64]
 class Collection:
     """The images of one subset, or of several merged, with the contexts they show.
 
-    ``names``    its subsets, sorted
-    ``images``   int64 (n,): positions of its images, sorted, each once
-    ``lengths``  int64 (n,): how many contexts each image has
-    ``columns``  int64 (entries,): the contexts, image after image
-    ``values``   float64 (entries,): what each context has of its image; 1 in all for an image
-    ``width``    how many contexts there are
+    ``names``   its subsets, sorted
+    ``images``  int64 (n,): positions of its images, sorted, each once
+    ``rows``    ``csr_array`` of float64, (n, contexts): what each context has of an image; rows sum to 1
     """
 
     names: tuple[str, ...]
     images: IntArray
-    lengths: IntArray
-    columns: IntArray
-    values: FloatArray
-    width: int
+    rows: Any
 
     def __len__(self) -> int:
         return len(self.images)
 
     @cached_property
     def profile(self) -> FloatArray:
-        """Float64 (width,): how likely each context is; sums to 1."""
-        total = np.bincount(self.columns, weights=self.values, minlength=self.width)
+        """Float64 (contexts,): how likely each context is; sums to 1."""
+        total = np.bincount(self.rows.indices, self.rows.data, self.rows.shape[1])
         mean: FloatArray = total / len(self)
         return mean
+
+    def among(self, images: IntArray) -> Any:
+        """Its rows among those of more images, sorted; rows of others are empty."""
+        from scipy.sparse import csr_array
+
+        ends = np.zeros(len(images) + 1, dtype=np.int64)
+        ends[np.searchsorted(images, self.images) + 1] = np.diff(self.rows.indptr)
+        shape = (len(images), self.rows.shape[1])
+        return csr_array((self.rows.data, self.rows.indices, np.cumsum(ends)), shape=shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,31 +66,23 @@ class Profiles:
 
     ``subsets``   of enough images
     ``linked``    bool (subsets,): those that share an edge with another of their class
-    ``contexts``  the words that profiles are over, sorted
     """
 
     subsets: Subsets
     linked: npt.NDArray[np.bool_]
-    contexts: tuple[str, ...]
 
     @cached_property
-    def _context(self) -> IntArray:
-        """The context of each subset as a position in ``contexts``."""
-        places = {context: place for place, context in enumerate(self.contexts)}
-        return np.array([places[c] for c in self.subsets.context_of], dtype=np.int64)
+    def _by_class(self) -> Mapping[str, tuple[IntArray, Any]]:
+        """For each class the positions of its subsets, and who is in them: ``csr_array``."""
+        of, table = np.array(self.subsets.subject_of), self.subsets.matrix
+        places = {subject: np.flatnonzero(of == subject) for subject in self.subsets.subjects}
+        return {subject: (mine, table[:, mine].tocsr()) for subject, mine in places.items()}
 
     @cached_property
-    def _by_class(self) -> Mapping[str, Any]:
-        """For each class its membership table: ``csr_array`` (images, subsets), others empty."""
-        table = self.subsets.matrix
-        found = {}
-        for subject in self.subsets.subjects:
-            mine = np.array([s == subject for s in self.subsets.subject_of])
-            kept = table.copy()
-            kept.data = np.repeat(mine.astype(np.int32), np.diff(table.indptr))
-            kept.eliminate_zeros()
-            found[subject] = kept.tocsr()
-        return found
+    def _contexts(self) -> tuple[IntArray, int]:
+        """The context of each subset as a number, and how many contexts there are."""
+        names, numbers = np.unique(self.subsets.context_of, return_inverse=True)
+        return numbers, len(names)
 
     def collection(self, names: Sequence[str] | str) -> Collection:
         """The collection of one or more subsets, merged: an image of several counts once."""
@@ -103,36 +91,34 @@ class Profiles:
         for name in chosen:
             place = self.subsets.position(name)
             groups.setdefault(self.subsets.subject_of[place], []).append(place)
-        parts = [self._of_class(groups[subject]) for subject in sorted(groups)]
-        return replace(parts[0] if len(parts) == 1 else _joined(parts), names=chosen)
+        parts = [self._of_class(subject, groups[subject]) for subject in sorted(groups)]
+        if len(parts) == 1:
+            return replace(parts[0], names=chosen)
+        # An image of two classes counts once, with the mean of its rows.
+        images = np.unique(np.concatenate([part.images for part in parts]))
+        rows = sum(part.among(images) for part in parts)
+        return Collection(chosen, images, rows.multiply(1 / rows.sum(axis=1)[:, None]).tocsr())
 
-    def _of_class(self, places: Sequence[int]) -> Collection:
+    def _of_class(self, subject: str, places: Sequence[int]) -> Collection:
         """The collection of subsets of one class."""
-        subsets = self.subsets
-        images = [subsets.images[subsets.starts[p] : subsets.starts[p + 1]] for p in places]
+        from scipy.sparse import csr_array
+
+        starts, (mine, table), (contexts, width) = (
+            self.subsets.starts,
+            self._by_class[subject],
+            self._contexts,
+        )
+        images = [self.subsets.images[starts[p] : starts[p + 1]] for p in places]
         chosen = np.unique(np.concatenate(images))
-        near = self._by_class[subsets.subject_of[places[0]]][chosen]
-        keep = self.linked[near.indices] | np.isin(near.indices, places)
+        near = table[chosen]
+        beside = mine[near.indices]
+        keep = self.linked[beside] | np.isin(beside, places)
         rows = np.repeat(np.arange(len(chosen)), np.diff(near.indptr))[keep]
-        lengths = np.bincount(rows, minlength=len(chosen))
-        values = np.repeat(1.0 / lengths, lengths)
-        columns = self._context[near.indices[keep]]
-        return Collection((), chosen, lengths, columns, values, len(self.contexts))
-
-
-def _joined(parts: Sequence[Collection]) -> Collection:
-    """Several classes: an image that is of two counts once, with the mean of its rows."""
-    width = parts[0].width
-    every = np.concatenate([part.images for part in parts])
-    images, codes = np.unique(every, return_inverse=True)
-    lengths = np.concatenate([part.lengths for part in parts])
-    share = np.repeat(1.0 / np.bincount(codes)[codes], lengths)
-    keys = np.repeat(codes, lengths) * width + np.concatenate([part.columns for part in parts])
-    cells, entries = np.unique(keys, return_inverse=True)
-    shares = share * np.concatenate([part.values for part in parts])
-    values = np.bincount(entries, weights=shares).astype(np.float64)
-    rows, columns = np.divmod(cells, width)
-    return Collection((), images, np.bincount(rows, minlength=len(images)), columns, values, width)
+        values = (1.0 / np.bincount(rows))[rows]
+        shape = (len(chosen), width)
+        return Collection(
+            (), chosen, csr_array((values, (rows, contexts[beside[keep]])), shape=shape)
+        )
 
 
 def make_profiles(
@@ -150,7 +136,7 @@ def make_profiles(
     edge = (near.row != near.col) & (near.data >= threshold) & (near.data > 0)
     linked = np.zeros(len(subsets), dtype=bool)
     linked[near.row[edge]] = True
-    return Profiles(subsets, linked, tuple(sorted(set(subsets.context_of))))
+    return Profiles(subsets, linked)
 
 
 class Divergence(NamedTuple):
@@ -168,30 +154,15 @@ class PairedProfiles:
 
     def __init__(self, a: Collection, b: Collection) -> None:
         self.images = np.union1d(a.images, b.images)
-        self._width = a.width
-        places = [np.searchsorted(self.images, side.images) for side in (a, b)]
-        inside = np.zeros((2, len(self.images)), dtype=bool)
-        inside[0, places[0]], inside[1, places[1]] = True, True
-        self._in_a, self._in_b = inside
-        # Entries of image and context by who has the image: a alone, b alone, both. Only those of
-        # both have to be matched, which are few.
-        self._parts: list[tuple[IntArray, IntArray, FloatArray | None, FloatArray | None]] = []
-        keys, values = [], []
-        for which, side in enumerate((a, b)):
-            rows = np.repeat(places[which], side.lengths)
-            both = inside[1 - which][rows]
-            alone = ~both
-            own = side.values[alone]
-            of_a, of_b = (own, None) if which == 0 else (None, own)
-            self._parts.append((rows[alone], side.columns[alone], of_a, of_b))
-            keys.append(rows[both] * np.int64(a.width) + side.columns[both])
-            values.append(side.values[both])
-        cells, codes = np.unique(np.concatenate(keys), return_inverse=True)
-        first, second = np.split(codes.reshape(-1), [len(keys[0])])
-        rows, columns = np.divmod(cells, np.int64(a.width))
-        of_a = np.bincount(first, values[0], len(cells)).astype(np.float64)
-        of_b = np.bincount(second, values[1], len(cells)).astype(np.float64)
-        self._parts.append((rows, columns, of_a, of_b))
+        self._in_a, self._in_b = (np.isin(self.images, side.images) for side in (a, b))
+        # Added as complex numbers, entries of both meet: real parts are of a, imaginary ones of b.
+        entries = a.among(self.images) + 1j * b.among(self.images)
+        self._lengths, self._columns = np.diff(entries.indptr), entries.indices.astype(np.intp)
+        self._of_a, self._of_b = entries.data.real, entries.data.imag
+        self._width = entries.shape[1]
+        # Who has an image: a alone (0), b alone (1), both (2).
+        self._who = self._in_a + 2 * self._in_b - 1
+        self._cells = np.repeat(self._who * self._width, self._lengths) + self._columns
 
     def divergence(self, weights: FloatArray) -> Divergence:
         """``H((p + q) / 2) - (H(p) + H(q)) / 2`` in bits, where images count ``weights`` times.
@@ -205,31 +176,21 @@ class PairedProfiles:
         mass_a, mass_b = float(weights[self._in_a].sum()), float(weights[self._in_b].sum())
         if mass_a <= 0 or mass_b <= 0:
             return Divergence(1.0, 1.0)
-        counted = [weights[rows] for rows, *_ in self._parts]
-        p, q = np.zeros(self._width), np.zeros(self._width)
-        for (_, columns, of_a, of_b), count in zip(self._parts, counted, strict=True):
-            if of_a is not None:
-                p += np.bincount(columns, of_a * count, self._width)
-            if of_b is not None:
-                q += np.bincount(columns, of_b * count, self._width)
-        p, q = p / mass_a, q / mass_b
+        count = np.repeat(weights, self._lengths)
+        p = np.bincount(self._columns, self._of_a * count, self._width) / mass_a
+        q = np.bincount(self._columns, self._of_b * count, self._width) / mass_b
         plain = float(divergence_terms(p, q).sum())
         if mass_a <= 1 or mass_b <= 1:
             return Divergence(plain, plain)
-        total = 0.0
-        for (_, columns, of_a, of_b), count in zip(self._parts, counted, strict=True):
-            in_a, in_b = of_a is not None, of_b is not None
-            # Without one draw, a profile of n is p n / (n - 1), less what the draw had.
-            p1, q1 = p * (mass_a / (mass_a - in_a)), q * (mass_b / (mass_b - in_b))
-            base = divergence_terms(p1, q1)
-            less_p, less_q = p1[columns], q1[columns]
-            if of_a is not None:
-                less_p = np.maximum(less_p - of_a / (mass_a - 1), 0.0)
-            if of_b is not None:
-                less_q = np.maximum(less_q - of_b / (mass_b - 1), 0.0)
-            change = divergence_terms(less_p, less_q) - base[columns]
-            images = weights[(self._in_a == in_a) & (self._in_b == in_b)]
-            total += float(images.sum()) * float(base.sum()) + float((count * change).sum())
+        # Without one draw, a profile of n is p n / (n - 1), less what the draw had.
+        p1 = np.outer(mass_a / (mass_a - np.array([1, 0, 1])), p)
+        q1 = np.outer(mass_b / (mass_b - np.array([0, 1, 1])), q)
+        base = divergence_terms(p1, q1)
+        less_p = np.maximum(p1.take(self._cells) - self._of_a / (mass_a - 1), 0.0)
+        less_q = np.maximum(q1.take(self._cells) - self._of_b / (mass_b - 1), 0.0)
+        change = divergence_terms(less_p, less_q) - base.take(self._cells)
+        images = np.bincount(self._who, weights, 3)
+        total = float((images * base.sum(axis=1)).sum() + (count * change).sum())
         n = float(weights.sum())
         return Divergence(plain, n * plain - (n - 1) * (total / n))
 
@@ -241,23 +202,21 @@ def divergence(a: Collection, b: Collection) -> Divergence:
     return Divergence(*(min(max(value, 0.0), 1.0) for value in found))
 
 
-def plain_divergences(profiles: FloatArray, others: FloatArray | None = None) -> FloatArray:
-    """The divergences (n, m) of profiles (n, width) from others (m, width), not corrected.
+def plain_divergences(profiles: FloatArray) -> FloatArray:
+    """The divergences (n, n) of every pair of profiles (n, width), not corrected.
 
-    Without ``others`` those of every pair of profiles. Profiles have few of all contexts: where the
-    other has none, a term depends on the one alone.
+    Profiles have few of all contexts: where the other has none, a term depends on the one alone.
     """
     own, alone = _xlog2(profiles).sum(axis=1), _xlog2(0.5 * profiles)
     whole = alone.sum(axis=1)
-    found = np.zeros((len(profiles), len(profiles if others is None else others)))
-    for place, other in enumerate(profiles if others is None else others):
-        first = place if others is None else 0  # each pair once
+    found = np.zeros((len(profiles), len(profiles)))
+    for first, other in enumerate(profiles):  # each pair once
         there = np.flatnonzero(other)
         both = _xlog2(0.5 * (profiles[first:, there] + other[there])) - alone[first:, there]
-        half = 0.5 * (own[first:] + _xlog2(other).sum())
-        found[first:, place] = half - whole[first:] - both.sum(axis=1)
+        half = 0.5 * (own[first:] + own[first])
+        found[first:, first] = half - whole[first:] - both.sum(axis=1)
     found = np.clip(found, 0.0, 1.0)
-    return np.maximum(found, found.T) if others is None else found
+    return np.maximum(found, found.T)
 
 
 def divergence_terms(p: FloatArray, q: FloatArray) -> FloatArray:
@@ -271,56 +230,28 @@ def _xlog2(x: FloatArray) -> FloatArray:
     return found
 
 
-Solver = Literal["eig", "eigh"]
 DIMENSIONS = 5
 
 
-def spectral_positions(
-    weights: FloatArray, *, dimensions: int = DIMENSIONS, solver: Solver = "eig"
-) -> FloatArray:
-    """Places of the nodes, (n, dimensions), as networkx lays them out below 500 nodes.
+def spectral_positions(weights: FloatArray) -> FloatArray:
+    """Places of the nodes, (n, 5), as networkx lays them out below 500 nodes.
 
-    ``weights``  (n, n), symmetric, zero diagonal
-    ``solver``   ``eig`` as the original; ``eigh`` knows that the matrix is symmetric. They agree
-                 where the graph is connected.
+    ``weights``  (n, n), symmetric, zero diagonal. The solver does not know that, as the original:
+                 it matters where the graph is not connected.
     """
-    if dimensions < 1:
-        raise UserError(f"{dimensions} dimensions", fix="give 1 or more")
     if len(weights) < 3:
         raise NotApplicable(
             f"a graph of {len(weights)} nodes has no spectral layout",
             fix="use the default distance, or a smaller minimum",
         )
-    laplacian = np.diag(weights.sum(axis=1)) - weights
-    if solver == "eigh":
-        values, vectors = np.linalg.eigh(laplacian)
-    elif solver == "eig":
-        found = np.linalg.eig(laplacian)
-        values, vectors = np.real(found.eigenvalues), np.real(found.eigenvectors)
-    else:
-        raise UserError(f"no solver {solver!r}", fix="use eig or eigh")
-    places: FloatArray = vectors[:, np.argsort(values)[1 : dimensions + 1]]
+    found = np.linalg.eig(np.diag(weights.sum(axis=1)) - weights)
+    order = np.argsort(np.real(found.eigenvalues))[1 : DIMENSIONS + 1]
+    places: FloatArray = np.real(found.eigenvectors)[:, order]
     places = places - places.mean(axis=0)
     largest = np.abs(places).max()
     return places / largest if largest > 0 else places
 
 
-def published_distance(
-    weights: FloatArray,
-    a: Sequence[int],
-    b: Sequence[int],
-    *,
-    dimensions: int = DIMENSIONS,
-    solver: Solver = "eig",
-) -> float:
-    """The mean Euclidean distance between the nodes of ``a`` and those of ``b``."""
-    places = spectral_positions(weights, dimensions=dimensions, solver=solver)
-    apart = places[list(a), None, :] - places[None, list(b), :]
-    return float(np.sqrt(np.square(apart).sum(axis=2)).mean())
-
-
-Mode = Literal["default", "published"]
-MODES: tuple[Mode, ...] = ("default", "published")
 Names = str | Sequence[str]
 REPLICATES = 400
 """Enough for a standard error, which is all that the interval takes from them."""
@@ -369,7 +300,7 @@ class Distance:
 
 
 def distance(
-    source: TestSet | pa.Table | Subsets,
+    subsets: Subsets,
     a: Names,
     b: Names,
     *,
@@ -381,8 +312,6 @@ def distance(
     level: float = 0.95,
     seed: int = 0,
     nodes: Mapping[str, Sequence[str]] | None = None,
-    dimensions: int = DIMENSIONS,
-    solver: Solver = "eig",
 ) -> Distance:
     """The distance between two subsets, or between collections of them.
 
@@ -390,33 +319,19 @@ def distance(
                    profiles: a metric (Endres and Schindelin 2003), defined for every pair. Corrected
                    for the number of images by the jackknife, with an interval from a bootstrap
                    over images. ``replicates=0`` leaves the interval out.
-    ``published``  the distance of MetaShift's code (:func:`published_distance`), noted as
-                   meaningless where the graph is not connected. ``nodes`` merges subsets into the
+    ``published``  that of MetaShift's code, the mean Euclidean distance between the nodes of ``a``
+                   and ``b`` (:func:`spectral_positions`), noted as meaningless where the graph is
+                   not connected. ``nodes`` merges subsets into the
                    nodes of the graph: node name -> its subsets; otherwise the subsets of the class
                    are the nodes.
     """
     one, other = ((n,) if isinstance(n, str) else tuple(dict.fromkeys(n)) for n in (a, b))
     if not one or not other:
         raise UserError("a collection of no subsets", fix="name at least one")
-    subsets = read_subsets(source)
-    if not 0.0 <= threshold <= 1.0:
-        raise UserError(f"an edge threshold of {threshold}", fix="give 0 to 1")
-    if minimum < 1:
-        raise UserError(f"a minimum of {minimum} images", fix="give 1 or more")
     if mode == "published":
         return _published(
-            subsets,
-            one,
-            other,
-            threshold=threshold,
-            measure=measure,
-            minimum=minimum,
-            nodes=nodes,
-            dimensions=dimensions,
-            solver=solver,
+            subsets, one, other, threshold=threshold, measure=measure, minimum=minimum, nodes=nodes
         )
-    if mode != "default":
-        raise UserError(f"no distance {mode!r}", fix=f"use {' or '.join(MODES)}")
     mine = chosen_classes(subsets, (*one, *other), minimum)
     profiles = make_profiles(mine, threshold=threshold, measure=measure)
     return profile_distance(
@@ -437,28 +352,25 @@ def profile_distance(
     seed: int = 0,
 ) -> Distance:
     """The default distance between two collections of one :class:`Profiles`."""
-    if replicates < 0 or replicates == 1:
-        raise UserError(f"{replicates} bootstrap replicates", fix="give 2 or more, or 0 for none")
     shared = int(np.isin(a.images, b.images).sum())
-    notes: list[str] = []
-    low: float | None = None
-    high: float | None = None
     found = divergence(a, b)
     same = len(a) == len(b) == shared and np.array_equal(a.profile, b.profile)
-    value = 0.0 if same else math.sqrt(found.corrected)
-    name = None
+    limits: tuple[float | None, float | None, str | None] = (None, None, None)
+    notes = []
     if same:
-        low, high, name = 0.0, 0.0, "exact"
+        limits = (0.0, 0.0, "exact")
         if a.names != b.names:
             notes.append("both hold the same images")
-    elif replicates:
-        low, high, name = _interval(a, b, found, replicates, level, seed)
-    if not same and min(len(a), len(b)) < 2:
-        notes.append("one of them has a single image: the value is not corrected for that")
+    else:
+        if replicates:
+            limits = _interval(a, b, found, replicates, level, seed)
+        if min(len(a), len(b)) < 2:
+            notes.append("one of them has a single image: the value is not corrected for that")
+    low, high, name = limits
     return Distance(
         a=a.names,
         b=b.names,
-        value=value,
+        value=0.0 if same else math.sqrt(found.corrected),
         low=low,
         high=high,
         mode="default",
@@ -530,20 +442,28 @@ def _published(
     measure: Measure,
     minimum: int,
     nodes: Mapping[str, Sequence[str]] | None,
-    dimensions: int,
-    solver: Solver,
 ) -> Distance:
-    members = merged_nodes(subsets, nodes) if nodes else _one_class(subsets, (*a, *b), minimum)
+    if nodes:
+        members = merged_nodes(subsets, nodes)
+    else:
+        members = chosen_classes(subsets, (*a, *b), minimum)
+        if len(members.subjects) > 1:
+            raise NotApplicable(
+                "the published distance is inside one class, and these are "
+                f"{', '.join(members.subjects)}",
+                fix="use the default distance",
+            )
     names = members.names
     # Nodes have any names; as subsets of one class they overlap as those do.
     alike = replace(members, names=tuple(join_subset_name("node", name) for name in names))
-    weights = edge_weights(overlap_matrix(alike, measure=measure), threshold)
+    weights = edge_weights(overlaps(alike, measure=measure).toarray(), threshold)
     places = {name: place for place, name in enumerate(names)}
     for name in (*a, *b):
         if name not in places:
             raise NotApplicable(f"{name!r} is not a node of the graph", fix=hint(name, names))
     one, other = [places[name] for name in a], [places[name] for name in b]
-    value = published_distance(weights, one, other, dimensions=dimensions, solver=solver)
+    layout = spectral_positions(weights)
+    apart = layout[one, None, :] - layout[None, other, :]
     parts = connected_components(weights)
     notes = []
     if len(parts) > 1:
@@ -557,7 +477,7 @@ def _published(
     return Distance(
         a=a,
         b=b,
-        value=value,
+        value=float(np.sqrt(np.square(apart).sum(axis=2)).mean()),
         low=None,
         high=None,
         mode="published",
@@ -584,13 +504,3 @@ def merged_nodes(subsets: Subsets, nodes: Mapping[str, Sequence[str]]) -> Subset
         parts.append(np.unique(np.concatenate([subsets.members(name) for name in there])))
     starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     return Subsets(tuple(nodes), subsets.image_ids, np.concatenate(parts), starts)
-
-
-def _one_class(subsets: Subsets, names: Sequence[str], minimum: int) -> Subsets:
-    found = chosen_classes(subsets, names, minimum)
-    if len(found.subjects) > 1:
-        raise NotApplicable(
-            f"the published distance is inside one class, and these are {', '.join(found.subjects)}",
-            fix="use the default distance",
-        )
-    return found

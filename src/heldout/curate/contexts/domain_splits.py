@@ -8,14 +8,12 @@ image is in two parts, and validation is drawn from the training contexts.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.records import Table
@@ -28,9 +26,9 @@ from heldout.curate.contexts.distance import (
 from heldout.curate.contexts.distance import distance as distance_between
 from heldout.curate.contexts.graph import MINIMUM, meta_graph
 from heldout.curate.contexts.split import Split, SplitRow
-from heldout.curate.contexts.subpopulation import hash_order
 from heldout.curate.contexts.subsets import IntArray, Subsets, names_in
 from heldout.data.published.metashift import join_subset_name, split_subset_name
+from heldout.data.testset.hashing import row_hash
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +122,9 @@ def domain_split(
         if validation and len(members) > 1:
             number = min(max(number, 1), len(members) - 1)
         # Another seed than that of the draw: the smallest hashes of all are not the easiest few.
-        order = hash_order([row.image for row in members], seed=seed + 1)
-        apart = set(order[:number])
-        rows["validation"] += [row for row in members if row.image in apart]
-        rows["train"] += [row for row in members if row.image not in apart]
+        apart = set(_by_hash(members, seed + 1)[:number])
+        rows["validation"] += [row for row in members if row in apart]
+        rows["train"] += [row for row in members if row not in apart]
     said = f"{len(mixed)} images are of two of the classes and are left out"
     return Split(
         parts={part: rows[part] for part in rows if rows[part] or part != "validation"},
@@ -163,8 +160,7 @@ def _drawn(
     rows: list[SplitRow], size: int | None, part: str, label: str, seed: int
 ) -> list[SplitRow]:
     """``size`` rows with the smallest hashes, in the order of hashes; too few is an error."""
-    order = {image: n for n, image in enumerate(hash_order([r.image for r in rows], seed=seed))}
-    ordered = sorted(rows, key=lambda row: order[row.image])
+    ordered = _by_hash(rows, seed)
     if size is None:
         return ordered
     if len(ordered) < size:
@@ -175,9 +171,15 @@ def _drawn(
     return ordered[:size]
 
 
+def _by_hash(rows: list[SplitRow], seed: int) -> list[SplitRow]:
+    """Rows in the order of the hashes of their images, ties by id."""
+    hashes = row_hash([row.image for row in rows], seed=seed).tolist()
+    return [row for _, row in sorted(zip(hashes, rows, strict=True))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClassShift:
-    """What a class trains and is tested on in the ``place``-th best split about ``wanted`` apart.
+    """What a class trains and is tested on in the ``place``-th best way about ``wanted`` apart.
 
     ``train_images``, ``test_images``  what is left once test images and images of two classes are
     out of training
@@ -192,7 +194,7 @@ class ClassShift:
         ),
     )
     label: str
-    train: tuple[Domain, ...]
+    train: Domain
     test: Domain
     value: float
     train_images: int
@@ -207,16 +209,11 @@ class ClassShift:
         """How far the distance is from the one that was asked for."""
         return abs(self.value - self.wanted)
 
-    @property
-    def images(self) -> int:
-        """Images to train and to test."""
-        return self.train_images + self.test_images
-
     # As contexts split domain takes them.
 
     @property
     def trained(self) -> str:  # noqa: D102
-        return ", ".join("+".join(domain.subsets) for domain in self.train)
+        return "+".join(self.train.subsets)
 
     @property
     def tested(self) -> str:  # noqa: D102
@@ -241,6 +238,11 @@ def domains_of(subsets: Subsets, label: str) -> list[Domain]:
     return found + [Domain(name=n, subsets=(n,)) for n in graph.subsets if n not in alone]
 
 
+_EXACT = 3000
+"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
+the number of images."""
+
+
 def class_shifts(
     subsets: Subsets,
     label: str,
@@ -249,7 +251,7 @@ def class_shifts(
     sizes: Mapping[str, int],
     test: Domain | None = None,
     minimum: int = MINIMUM,
-    without: Sequence[int] | IntArray = (),
+    without: IntArray,
 ) -> list[ClassShift]:
     """Train and test domains of one class, nearest to ``distance`` first.
 
@@ -262,107 +264,61 @@ def class_shifts(
     own = subsets.of(label).at_least(minimum)
     profiles = make_profiles(own)
     domains = domains_of(own, label)
-    trains = [(domain,) for domain in domains] + list(
-        itertools.combinations([domain for domain in domains if len(domain.subsets) > 1], 2)
-    )
-    tests = domains if test is None else [test]
-    kept = ~np.isin(own.image_ids, subsets.image_ids[np.asarray(without, np.int64)])
-    trained = [domain_names(train) for train in trains]
-    tested = [domain_names((target,)) for target in tests]
-    left, held = _sizes(own, trained, tested, kept)
-    disjoint = (_choice(own, trained).T @ _choice(own, tested)).toarray() == 0
-    fits = disjoint & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
-    rows, columns = np.nonzero(fits)
-    if not len(rows):
-        best = np.where(disjoint, np.minimum(left, held), 0).max(initial=0)
+    if test is not None:
+        domains.append(test)
+    holds = np.array([np.isin(own.names, item.subsets) for item in domains], dtype=np.float32)
+    shown = np.zeros((len(domains), len(own.image_ids)), dtype=np.float32)
+    for row, item in zip(shown, domains, strict=True):
+        row[item.members(own)] = 1
+    shown[:, np.isin(own.image_ids, subsets.image_ids[without])] = 0
+    shared = shown @ shown.T
+    # Images that are left to train without those of the test, and those to test: (train, test).
+    left, held = shared.diagonal()[:, None] - shared, shared.diagonal()[None, :]
+    apart = holds @ holds.T == 0
+    if test is not None:
+        apart[:, :-1] = False
+    fits = apart & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
+    if not fits.any():
+        best = np.where(apart, np.minimum(left, held), 0).max(initial=0)
         raise NotApplicable(
             f"class {label!r} has no two domains with {sizes['train']} images to train and enough to "
             f"test: the best has {int(best)}",
             fix="ask for fewer images, or a smaller --minimum",
         )
-    if len(rows) > _EXACT:
-        train_profiles, test_profiles = (
-            np.array([profiles.collection(names).profile for names in each])
-            for each in (trained, tested)
-        )
-        plain = np.sqrt(plain_divergences(train_profiles, test_profiles))
-        near = np.abs(plain[rows, columns] - distance)
-        chosen = np.sort(np.argsort(near, kind="stable")[:_EXACT])
-        rows, columns = rows[chosen], columns[chosen]
+    collections = [profiles.collection(item.subsets) for item in domains]
+    plain = np.sqrt(plain_divergences(np.array([each.profile for each in collections])))
+    near = np.where(fits, np.abs(plain - distance), np.inf)
 
     # A pair of domains has one distance, whichever of them is tested.
     @cache
-    def apart(pair: frozenset[tuple[str, ...]]) -> float:
-        one, other = (profiles.collection(names) for names in sorted(pair))
-        return profile_distance(one, other, replicates=0).value
+    def exact(a: int, b: int) -> float:
+        return profile_distance(collections[a], collections[b], replicates=0).value
 
     found = [
         ClassShift(
             label=label,
-            train=trains[row],
-            test=tests[column],
-            value=apart(frozenset((trained[row], tested[column]))),
+            train=domains[row],
+            test=domains[column],
+            value=exact(min(row, column), max(row, column)),
             train_images=int(left[row, column]),
-            test_images=int(held[row, column]),
+            test_images=int(held[0, column]),
             wanted=distance,
         )
-        for row, column in zip(rows.tolist(), columns.tolist(), strict=True)
+        for row, column in (
+            divmod(int(place), len(domains))
+            for place in np.argsort(near, axis=None, kind="stable")[: min(fits.sum(), _EXACT)]
+        )
     ]
     found.sort(
         key=lambda item: (
-            *_rank([item]),
-            [domain.name for domain in item.train],
+            int(item.off * 100),
+            -(item.train_images + item.test_images),
+            item.off,
+            item.train.name,
             item.test.name,
         )
     )
     return found
-
-
-def _rank(split: Sequence[ClassShift]) -> tuple[int, int, float]:
-    """Best first: by whole hundredths that the farthest class is off, then images, then exactly."""
-    off = max(item.off for item in split)
-    return int(off * 100), -sum(item.images for item in split), off
-
-
-def domain_names(domains: Sequence[Domain]) -> tuple[str, ...]:
-    """All subsets of some domains, sorted, each once."""
-    return tuple(sorted({name for domain in domains for name in domain.subsets}))
-
-
-def _choice(own: Subsets, chosen: Sequence[tuple[str, ...]]) -> Any:
-    """Which subsets each choice has: ``csc_array`` (subsets, choices) of ones."""
-    from scipy.sparse import csc_array
-
-    made = np.zeros((len(own), len(chosen)), dtype=np.int64)
-    for column, names in enumerate(chosen):
-        made[[own.position(name) for name in names], column] = 1
-    return csc_array(made)
-
-
-def _sizes(
-    own: Subsets,
-    trained: Sequence[tuple[str, ...]],
-    tested: Sequence[tuple[str, ...]],
-    kept: npt.NDArray[np.bool_],
-) -> tuple[IntArray, IntArray]:
-    """Images (trains, tests) that are left to train without those of the test, and to test."""
-    table = own.matrix.tocsr()[np.flatnonzero(kept)]
-
-    def members(chosen: Sequence[tuple[str, ...]]) -> Any:
-        found = (table @ _choice(own, chosen)).tocsc()
-        found.data = np.minimum(found.data, 1)
-        return found
-
-    train, test = members(trained), members(tested)
-    shared = (train.T @ test).toarray()
-    return train.sum(axis=0)[:, None] - shared, np.broadcast_to(test.sum(axis=0), shared.shape)
-
-
-_BEST, _COMBINATIONS = 50, 100_000
-"""Shifts of a class that are combined with those of others, and combinations at most."""
-_EXACT = 3000
-"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
-the number of images."""
 
 
 def search_splits(
@@ -376,35 +332,29 @@ def search_splits(
     replicates: int = 200,
     seed: int = 0,
 ) -> list[ClassShift]:
-    """Splits in which each class's train and test lie about ``distance`` apart, best first.
+    """Train and test domains of each class that lie about ``distance`` apart, best first.
 
     ``sizes``       images to ``train`` and to ``test`` of each class, at least
     ``minimum``     smaller subsets are left out
+    ``limit``       how many of each class
     ``replicates``  for the interval of the distances that are returned; 0 for none
-
-    The best split is the one whose class farthest from ``distance`` is nearest to it; of those that
-    are off by the same number of whole hundredths, the one with more images. Different splits have
-    different domains for some class.
     """
     wanted = list(dict.fromkeys(classes))
     mixed = shared_images(subsets, wanted)
-    lists = [
-        class_shifts(subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed)
-        for label in wanted
-    ]
-    few = max(2, min(_BEST, int(_COMBINATIONS ** (1 / len(lists)))))
-    best = sorted(itertools.product(*(items[:few] for items in lists)), key=_rank)[:limit]
-    profiles = {label: make_profiles(subsets.of(label).at_least(minimum)) for label in wanted}
     found = []
-    for place, split in enumerate(best, 1):
-        for item in split:
+    for label in wanted:
+        shifts = class_shifts(
+            subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed
+        )
+        profiles = make_profiles(subsets.of(label).at_least(minimum))
+        for place, item in enumerate(shifts[:limit], 1):
             far = profile_distance(
-                profiles[item.label].collection(domain_names(item.train)),
-                profiles[item.label].collection(item.test.subsets),
+                profiles.collection(item.train.subsets),
+                profiles.collection(item.test.subsets),
                 replicates=replicates,
                 seed=seed,
             )
-            found.append(replace(item, place=place, value=far.value, low=far.low, high=far.high))
+            found.append(replace(item, place=place, low=far.low, high=far.high))
     return found
 
 
@@ -430,7 +380,7 @@ def nearest_training(
             minimum=minimum,
             without=mixed,
         )[0]
-        found += best.train
+        found.append(best.train)
     return found
 
 

@@ -6,23 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from heldout.core.errors import UserError
 from heldout.curate.contexts.requests import Measure, Method
-from heldout.curate.contexts.subsets import Subsets, read_subsets
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from heldout.data.testset.testset import TestSet
-
-
-MEASURES: tuple[Measure, ...] = get_args(Measure)
-METHODS: tuple[Method, ...] = get_args(Method)
+from heldout.curate.contexts.subsets import Subsets
 
 
 def shared_images(subsets: Subsets) -> Any:
@@ -53,8 +43,6 @@ def overlaps(subsets: Subsets, *, measure: Measure = "overlap", shared: Any = No
     ``overlap`` is Szymkiewicz and Simpson's coefficient, images shared / images of the smaller
     subset: 1 for a subset inside another. ``jaccard`` is images shared / images of both together.
     """
-    if measure not in MEASURES:
-        raise UserError(f"no measure {measure!r}", fix=f"use {' or '.join(MEASURES)}")
     shared = shared_images(subsets) if shared is None else shared
     sizes = subsets.sizes
     first = np.repeat(np.arange(len(subsets)), np.diff(shared.indptr))
@@ -62,16 +50,6 @@ def overlaps(subsets: Subsets, *, measure: Measure = "overlap", shared: Any = No
     found = shared.astype(np.float64)
     found.data = shared.data / (np.minimum(a, b) if measure == "overlap" else a + b - shared.data)
     return found
-
-
-def overlap_matrix(subsets: Subsets, *, measure: Measure = "overlap") -> npt.NDArray[np.float64]:
-    """The overlaps of the subsets of one class as a dense table, (n, n), ones on the diagonal."""
-    if len(subsets.subjects) > 1:
-        raise UserError(
-            f"subsets of {len(subsets.subjects)} classes have no one graph", fix="name one class"
-        )
-    dense: npt.NDArray[np.float64] = overlaps(subsets, measure=measure).toarray()
-    return dense
 
 
 Communities = tuple[tuple[int, ...], ...]
@@ -90,11 +68,7 @@ def find_communities(
     ``greedy``   merges by modularity where every edge counts 1 (Clauset, Newman, Moore 2004)
     ``louvain``  moves by weighted modularity (Blondel et al. 2008), nodes in the order of ``seed``
     """
-    if method == "greedy":
-        return greedy_modularity(weights)
-    if method == "louvain":
-        return louvain(weights, seed=seed)
-    raise UserError(f"no communities by {method!r}", fix=f"use {' or '.join(METHODS)}")
+    return greedy_modularity(weights) if method == "greedy" else louvain(weights, seed=seed)
 
 
 def modularity(weights: FloatArray, communities: Communities) -> float:
@@ -120,40 +94,22 @@ def greedy_modularity(weights: FloatArray) -> Communities:
     second: networkx breaks ties in the same way, so that published communities come out.
     """
     linked = (weights > 0) & ~np.eye(len(weights), dtype=bool)
-    edges = int(linked.sum()) // 2
-    members: dict[int, list[int]] = {node: [node] for node in range(len(weights))}
-    if edges == 0:
-        return _ordered(members.values())
-    each = 1 / edges
+    each = 2 / max(int(linked.sum()), 1)
     share = linked.sum(axis=1) * each * 0.5  # of all edge ends
     gain = np.where(linked, each - 2 * np.outer(share, share), -np.inf)
-    best = gain.max(axis=1)
-    while True:
-        u = int(np.argmax(best))
-        if not best[u] >= 0:
-            return _ordered(members.values())
-        v = int(np.argmax(gain[u]))
+    members: dict[int, list[int]] = {node: [node] for node in range(len(weights))}
+    while gain.max(initial=-np.inf) >= 0:
+        u, v = map(int, np.unravel_index(np.argmax(gain), gain.shape))
         members[v] += members.pop(u)
-        near_u, near_v = linked[u].copy(), linked[v].copy()
-        near_u[[u, v]] = near_v[[u, v]] = False
-        # The gain of joining w: a sum where both were linked to it; the lost expectation else.
-        joined = np.where(near_v, gain[v], -np.inf)
-        only_v = near_v & ~near_u
-        joined[only_v] -= 2 * share[u] * share[only_v]
-        both = near_v & near_u
-        joined[both] += gain[u][both]
-        only_u = near_u & ~near_v
-        joined[only_u] = gain[u][only_u] - 2 * share[v] * share[only_u]
-        gain[v], gain[:, v] = joined, joined
-        gain[u], gain[:, u] = -np.inf, -np.inf
-        near = near_u | near_v
-        linked[v], linked[:, v] = near, near
-        linked[u], linked[:, u] = False, False
+        # The gain of joining w: of both where it is linked to both; else what is expected is lost.
+        near_u, near_v = gain[u] > -np.inf, gain[v] > -np.inf
+        joined = np.where(near_u, gain[u], -2 * share[u] * share)
+        joined += np.where(near_v, gain[v], -2 * share[v] * share)
+        joined[~(near_u | near_v)] = joined[[u, v]] = -np.inf
+        gain[u] = gain[:, u] = -np.inf
+        gain[v] = gain[:, v] = joined
         share[v] += share[u]
-        share[u] = 0.0
-        changed = np.nonzero(near)[0]
-        best[changed] = gain[changed].max(axis=1)
-        best[v], best[u] = gain[v].max(), -np.inf
+    return _ordered(members.values())
 
 
 def louvain(weights: FloatArray, *, seed: int = 0) -> Communities:
@@ -306,9 +262,6 @@ def edge_weights(overlap: FloatArray, threshold: float) -> FloatArray:
 
 def connected_components(weights: FloatArray) -> tuple[tuple[int, ...], ...]:
     """Connected parts of an undirected graph, each sorted, the largest first, then by member."""
-    n = len(weights)
-    if n == 0:
-        return ()
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components as label
 
@@ -320,7 +273,7 @@ def connected_components(weights: FloatArray) -> tuple[tuple[int, ...], ...]:
 
 
 def meta_graph(
-    source: TestSet | pa.Table | Subsets,
+    subsets: Subsets,
     subject: str,
     *,
     threshold: float = THRESHOLD,
@@ -331,23 +284,19 @@ def meta_graph(
 ) -> MetaGraph:
     """The meta-graph of one class.
 
-    ``source``       a test set with the membership ``subset``, a memberships table, or
-                     :class:`~heldout.curate.contexts.subsets.Subsets`
     ``threshold``    smaller overlaps are not edges; published: 0.2
     ``minimum``      smaller subsets are left out; published: 25
     ``communities``  ``greedy``: modularity of the edges without weights (Clauset, Newman and Moore
                      2004), as in MetaShift's code; ``louvain``: weighted, in the order that
                      ``seed`` gives
     """
-    if not 0.0 <= threshold <= 1.0:
-        raise UserError(f"an edge threshold of {threshold}", fix="give 0 to 1")
-    subsets = read_subsets(source).of(subject).at_least(minimum)
-    overlap = overlap_matrix(subsets, measure=measure)
+    mine = subsets.of(subject).at_least(minimum)
+    overlap = overlaps(mine, measure=measure).toarray()
     weights = edge_weights(overlap, threshold)
     return MetaGraph(
         subject=subject,
-        subsets=subsets.names,
-        sizes=subsets.sizes,
+        subsets=mine.names,
+        sizes=mine.sizes,
         overlap=overlap,
         threshold=threshold,
         communities=find_communities(weights, method=communities, seed=seed),

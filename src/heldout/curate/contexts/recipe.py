@@ -114,9 +114,7 @@ def _memberships(
         pa.table(
             [
                 ids.take(pa.array(table.images)),
-                pa.array([column], pa.string()).take(
-                    pa.array(np.zeros(len(table.images), dtype=np.int64))
-                ),
+                pa.repeat(pa.scalar(column, pa.string()), len(table.images)),
                 pa.array(table.names, pa.string()).take(
                     pa.array(np.repeat(np.arange(len(table)), table.sizes))
                 ),
@@ -172,10 +170,7 @@ def _label_space(
         )
         return space, {subject: subject for subject in kept.subjects}
     space = LabelSpace.load(parameters.classes)
-    classes = {
-        subject: subject if subject in space else space.by_name(subject).id
-        for subject in kept.subjects
-    }
+    classes = {subject: class_of(space, subject) for subject in kept.subjects}
     shared = sorted(set(classes), key=lambda subject: (classes[subject], subject))
     for one, other in pairwise(shared):
         if classes[one] == classes[other]:
@@ -183,6 +178,11 @@ def _label_space(
                 f"{one} and {other} are one class of {space.name}", fix="name one of them a synonym"
             )
     return space, classes
+
+
+def class_of(space: LabelSpace, subject: str) -> str:
+    """The id of the class that a subject names by its id or a name of it."""
+    return subject if subject in space else space.by_name(subject).id
 
 
 def _notes(pool: TestSet, parameters: ContextsParameters, found: Candidates) -> tuple[str, ...]:

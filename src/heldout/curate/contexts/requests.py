@@ -68,25 +68,12 @@ Train = Annotated[
 WantedDistance = Annotated[
     float, option("Wanted distance from train to test of each class, 0 to 1.", ge=0, le=1)
 ]
-PublishedMode = Annotated[Mode, option("Our own rule, or that of MetaShift's scripts.")]
 Sizes = Annotated[
     Mapping[str, int],
     option("Images of each class or group in a part: test=50; repeatable."),
 ]
-Shares = Annotated[
-    Mapping[str, float],
-    option("Share of images in a part; such as test=0.3; repeatable."),
-]
 GroupsTable = Annotated[
     Path, option("Table with the columns image and group; group is class(context).")
-]
-Objects = Annotated[
-    tuple[str, ...],
-    option(
-        "Membership of names that images show, such as object; repeatable.",
-        flag="object",
-        rare=True,
-    ),
 ]
 
 
@@ -107,15 +94,14 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             flag="kind",
         ),
     ] = ("object", "stated", "general")
-    objects: Objects = ("object", "caption_word", "tag")
-    stated: Annotated[
+    objects: Annotated[
         tuple[str, ...],
         option(
-            "Membership written subject(context), such as relation; repeatable; attribute and subset "
-            "by default.",
+            "Membership of names that images show, such as object; repeatable.",
+            flag="object",
             rare=True,
         ),
-    ] = ("attribute", "subset")
+    ] = ("object", "caption_word", "tag")
     general: Annotated[
         tuple[str, ...],
         option(
@@ -124,9 +110,6 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ("general",)
-    both_ways: Annotated[
-        bool, option("General and stated contexts are subjects too: beach(dog).", rare=True)
-    ] = False
     minimum: Minimum = 25
     more_than: Annotated[
         int, option("A class must have more than this many subsets of enough images.", ge=0)
@@ -153,23 +136,17 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ()
-    ambiguity: Annotated[
-        Literal["keep", "drop", "pairs"],
-        option(
-            "Images of two classes: keep them, drop them everywhere, or leave those of the named "
-            "pairs out of both classes.",
-            rare=True,
-        ),
-    ] = "keep"
     pairs: Annotated[
         tuple[str, ...],
-        option("Classes that exclude each other: cat+dog; repeatable.", flag="pair", rare=True),
+        option(
+            "Classes whose common images are left out of both: cat+dog; repeatable.", flag="pair"
+        ),
     ] = ()
     synonyms: Annotated[
         tuple[str, ...],
         option(
-            "Word that counts as another, couch=sofa; or a JSON file of word -> its synonyms or the "
-            "kept word; repeatable.",
+            "Word that counts as another, couch=sofa; or a JSON file of word -> its synonyms; "
+            "repeatable.",
             flag="synonym",
             rare=True,
         ),
@@ -185,10 +162,9 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ()
-    roll_up: Annotated[
-        Literal["none", "add", "replace"],
-        option("Words also count as what they are a kind of, or as that only.", rare=True),
-    ] = "none"
+    roll_up: Annotated[bool, option("Words also count as what they are a kind of.", rare=True)] = (
+        False
+    )
     classes: Classes | None = None
     keep: KeepColumns = ("general",)
     threshold: Threshold = 0.2
@@ -199,11 +175,6 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
         """Some rules need words that they are about."""
         if not self.context_kinds:
             raise RequestError("{context_kinds} is missing", fix="give object, stated or general")
-        if (self.ambiguity == "pairs") != bool(self.pairs):
-            raise RequestError(
-                f"{{ambiguity}} is {self.ambiguity} and {len(self.pairs)} pairs are named",
-                fix="name pairs such as cat+dog with {ambiguity} pairs, and only then",
-            )
         needs(self, "roll_up", "hierarchy")
 
 
@@ -231,10 +202,9 @@ class BuildContexts(ContextsParameters, frozen=True, kw_only=True):
 
     @classmethod
     def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """MetaShift's files state their contexts, and pairs are a rule of their own."""
+        """MetaShift's files state their contexts."""
         kinds = {"context_kinds": ["stated"]} if given.get("source") == "metashift" else {}
-        pairs = {"ambiguity": "pairs"} if given.get("pairs") else {}
-        return {**kinds, **pairs, **given}
+        return {**kinds, **given}
 
     def check(self) -> None:
         """A pool is one folder."""
@@ -286,7 +256,7 @@ class DistanceBetween(Request, frozen=True, kw_only=True):
     testset: ContextsSet
     a: Annotated[str, argument("A subset, or several merged: 'cat(sofa)+cat(bed)'.")]
     b: Annotated[str, argument("The other side.")]
-    mode: PublishedMode = "default"
+    mode: Annotated[Mode, option("Our own rule, or that of MetaShift's scripts.")] = "default"
     nodes: Annotated[
         Mapping[str, str],
         option(
@@ -344,14 +314,14 @@ class Split(Request, frozen=True, kw_only=True):
     tag: ClassVar[str] = "kind"
     kind: Annotated[str, argument("Which split.")]
 
-    def known(self, name: str, *parts: str) -> None:
-        """Refuse a part that a mapping of this kind does not have, and nothing or all of it."""
-        for part, value in getattr(self, name).items():
+    def known(self, *parts: str) -> None:
+        """Refuse the size of a part that this kind does not have, and one of nothing."""
+        sizes: Mapping[str, int] = getattr(self, "sizes", {})
+        for part, size in sizes.items():
             if part not in parts:
-                raise RequestError(f"{{{name}}} of {part!r}", fix=did_you_mean(part, parts))
-            least = 0 if part == "validation" else 1e-9
-            if value < least or (name == "shares" and value >= 1):
-                raise RequestError(f"{{{name}}} of {part} is {value}", fix="give more, or less")
+                raise RequestError(f"{{sizes}} of {part!r}", fix=did_you_mean(part, parts))
+            if size < (part != "validation"):
+                raise RequestError(f"{{sizes}} of {part} is {size}", fix="give more")
 
 
 class DomainSplit(Split, frozen=True, kw_only=True):
@@ -365,7 +335,6 @@ class DomainSplit(Split, frozen=True, kw_only=True):
     train: Train = ()
     distance: WantedDistance | None = None
     sizes: Sizes = field(default_factory=dict)
-    shares: Shares = field(default_factory=dict)
     minimum: Minimum | None = None
     seed: Seed = 0
     test_set: (
@@ -376,14 +345,13 @@ class DomainSplit(Split, frozen=True, kw_only=True):
     def check(self) -> None:
         """What trains is named, or found by its distance."""
         one_of(self, "train", "distance")
-        self.known("sizes", "train", "test")
-        self.known("shares", "validation")
+        self.known("train", "test")
         if self.test_set is not None:
             check_slug(self.test_set, "a test set")
 
 
 class SearchSplit(Split, frozen=True, kw_only=True):
-    """List contexts of classes about a given distance apart, to train and to test on.
+    """List contexts of each class about a given distance apart, to train and to test on.
 
     Sizes are the fewest images of each class, 100 by default.
     """
@@ -398,15 +366,15 @@ class SearchSplit(Split, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Both sides have a size."""
-        self.known("sizes", "train", "test")
+        self.known("train", "test")
 
 
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
-    """Rare contexts in training, all contexts alike in the test.
+    """Rare contexts in training, all contexts alike in the test (MetaShift's script).
 
     The number of training images stays, whatever their mix is. A class has two groups. Sizes: test
     (required) and validation of each group, and how many images of each minority and majority group
-    are used. The rule of MetaShift's scripts has the seed 42 unless another is given.
+    are used.
     """
 
     groups: GroupsTable
@@ -419,34 +387,23 @@ class SubpopulationSplit(Split, frozen=True, kw_only=True):
         int, option("Images of its minority group that a class trains on.", ge=0)
     ]
     sizes: Sizes
-    mode: PublishedMode = "default"
-    seed: Seed = 0
+    seed: Seed = 42
     replace: Replace = False
-
-    @classmethod
-    def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """MetaShift's scripts draw with the seed 42."""
-        return {"seed": 42, **given} if given.get("mode") == "published" else given
 
     def check(self) -> None:
         """There is a test."""
-        self.known("sizes", "test", "validation", "minority", "majority")
+        self.known("test", "validation", "minority", "majority")
         if "test" not in self.sizes:
             raise RequestError("{sizes} has no test", fix="give {sizes} test=N")
 
 
 class SharesSplit(Split, frozen=True, kw_only=True):
-    """Draw shares of all images whatever their group, as SubpopBench."""
+    """Draw a quarter to test and a tenth for validation, as SubpopBench."""
 
     groups: GroupsTable
     out: Out
-    shares: Shares = field(default_factory=dict)
     seed: Seed = 42
     replace: Replace = False
-
-    def check(self) -> None:
-        """The rest trains."""
-        self.known("shares", "test", "validation")
 
 
 class GroupsSplit(Split, frozen=True, kw_only=True):
@@ -469,7 +426,6 @@ class PlacesSplit(Split, frozen=True, kw_only=True):
     pool: Annotated[str, argument("A pool with objects, as collect writes it: name or path.")]
     out: Out
     classes: ClassNames
-    objects: Objects = ("object",)
     replace: Replace = False
 
 
@@ -528,17 +484,6 @@ class MatchLabels(Request, frozen=True, kw_only=True):
     ) = None
     overrides: (
         Annotated[Path, option("CSV of word and node; an empty node is no match.")] | None
-    ) = None
-    senses: Annotated[
-        Literal["all", "matched"],
-        option("Senses of a class under which leaves count as covered; all as published."),
-    ] = "all"
-    wordnet: (
-        Annotated[
-            Path,
-            option("Folder of a full WordNet 3.0 instead of the noun index that comes along."),
-        ]
-        | None
     ) = None
     classes: Classes = "imagenet-1k"
     out: Out | None = None

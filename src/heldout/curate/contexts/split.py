@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
 from heldout.core.files import csv_text, existing_file, existing_folder
-from heldout.core.tables import read_table_file
+from heldout.core.tables import read_table_file, require_column
 from heldout.curate.contexts.subsets import read_subsets
 from heldout.data.published.metashift import split_subset_name
 from heldout.data.testset.exporters.licences import check_licences
@@ -108,14 +108,8 @@ def save_split(split: Split, folder: Path, *, replace: bool = False) -> bool:
 def read_columns(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """Some columns of a table (CSV, TSV, JSON lines or Parquet) as texts, none empty."""
     table = read_table_file(existing_file(path, "table"))
-    missing = [name for name in columns if name not in table.column_names]
-    if missing:
-        raise BadFile(
-            path,
-            f"lacks the column {missing[0]}",
-            fix=f"write {','.join(columns)} as its first line",
-        )
-    cells = [["" if v is None else str(v) for v in table[name].to_pylist()] for name in columns]
+    found = [require_column(table, name, path, "images").to_pylist() for name in columns]
+    cells = [["" if value is None else str(value) for value in column] for column in found]
     rows = list(zip(*cells, strict=True))
     for number, row in enumerate(rows, 1):
         if not all(row):

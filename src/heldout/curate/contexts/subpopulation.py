@@ -21,7 +21,6 @@ from heldout.core.schema import convert, read_plain
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import Subsets, hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
-from heldout.data.testset.hashing import row_hash
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,8 +179,7 @@ def subpopulation_split(
     *,
     minority_count: int,
     sizes: Mapping[str, int],
-    published: bool = False,
-    seed: int = 0,
+    seed: int = 42,
 ) -> Split:
     """Train on ``minority_count`` (M) images of the minority of each class, test all groups alike.
 
@@ -189,14 +187,7 @@ def subpopulation_split(
                kept of each such group before anything is drawn; without it as many as the smallest
                one has
 
-    Our own rule takes every group in the order of its ids' hashes, test first, then validation. What
-    is drawn from a group depends on its own ids and the seed alone: the test is the same whatever M
-    is, a smaller M trains on a subset of the minority images of a larger one, and a larger test or
-    validation part holds the smaller. A class trains on the first M of its minority and on all but M
-    of its majority. Validation is half the test unless it has a size, or what M leaves of the
-    smallest group if that is less.
-
-    ``published`` gives the ids of MetaShift's script, in its order:
+    The ids are those of MetaShift's script, in its order:
 
     1. A group's ids are sorted as texts, shuffled by a fresh ``random.Random(seed)`` and cut to
        its size.
@@ -205,44 +196,36 @@ def subpopulation_split(
        permutation: the first of it are the test, the rest train.
     3. A class trains on its minority's first M and on its majority from position M on.
 
-    It has no validation part. A size of one takes it from training images that step 3 leaves over
-    (the minority from M on, the majority before M), so that train and test stay as published.
+    So the test is the same whatever M is, and a smaller M trains on a subset of the minority images of
+    a larger one. The script has no validation part. A size of one takes it from training images that
+    step 3 leaves over (the minority from M on, the majority before M), so that train and test stay as
+    published.
 
     Rows: class by class in the order of ``minority``, in each the minority group first.
     """
     pairs = pair_groups(groups, minority)
     kept = _kept_sizes(groups, pairs, sizes)
-    m, test = minority_count, sizes["test"]
-    extra = sizes.get("validation", 0 if published else None)
-    if extra is None:
-        extra = min(max(test // 2, 1), min(kept) - test - m)
-        if extra < 1:
-            raise UserError(
-                f"too few images: {min(kept)} of a group, {test} for the test and {m} for training, "
-                "leave none for validation",
-                fix="take fewer, or give --sizes validation=0 to do without",
-            )
-    for size, wanted in zip(kept, (m + extra, m if published else m + extra), strict=True):
-        if size < test + wanted or (published and extra > m):
-            raise UserError(
-                f"too few images: {kept[0]} of each minority and {kept[1]} of each majority group "
-                f"for a test of {test}, validation of {extra} and minority count of {m}",
-                fix="ask for less, or for larger groups",
-            )
+    m, test, extra = minority_count, sizes["test"], sizes.get("validation", 0)
+    if kept[0] < test + m + extra or kept[1] < test + m or extra > m:
+        raise UserError(
+            f"too few images: {kept[0]} of each minority and {kept[1]} of each majority group "
+            f"for a test of {test}, validation of {extra} and minority count of {m}",
+            fix="ask for less, or for larger groups",
+        )
     parts: dict[str, list[SplitRow]] = {"train": [], "validation": [], "test": []}
-    for label, both in pairs.items():
-        for group, size in zip(both, kept, strict=True):
-            draw = _published_order if published else hash_order
-            ids = draw(groups.images[group], seed, size)
-            left, rare = ids[test:], group == both[0]
-            if not published:
-                trained = left[extra:][: m if rare else len(left) - extra - m]
-                validated = left[:extra]
-            elif rare:
-                trained, validated = left[:m], left[m : m + extra]
-            else:
-                trained, validated = left[m:], left[:extra]
-            for part, images in zip(parts, (trained, validated, ids[:test]), strict=True):
+    for label, (small, large) in pairs.items():
+        for group, size in ((small, kept[0]), (large, kept[1])):
+            shuffled = sorted(groups.images[group])
+            random.Random(seed).shuffle(shuffled)
+            # As scikit-learn permutes that many.
+            ids = [shuffled[place] for place in _generator(seed).permutation(size)]
+            left, rare = ids[test:], group == small
+            chosen = {
+                "train": left[:m] if rare else left[m:],
+                "validation": left[m : m + extra] if rare else left[:extra],
+                "test": ids[:test],
+            }
+            for part, images in chosen.items():
                 parts[part] += [SplitRow(image, label, group) for image in images]
     used = {group for both in pairs.values() for group in both}
     unused = [group for group in groups.images if group not in used]
@@ -250,7 +233,7 @@ def subpopulation_split(
     return Split(
         parts={part: rows for part, rows in parts.items() if rows or part != "validation"},
         rule={
-            "name": "published" if published else "subpopulation",
+            "name": "subpopulation",
             "seed": seed,
             "minority_groups": [small for small, _ in pairs.values()],
             "majority_groups": [large for _, large in pairs.values()],
@@ -263,26 +246,6 @@ def subpopulation_split(
         groups=groups.group_of(),
         notes=(*groups.notes, said) if said else groups.notes,
     )
-
-
-def _published_order(ids: Sequence[str], seed: int, size: int) -> list[str]:
-    """The first ``size`` of the shuffled ids, permuted as scikit-learn permutes that many."""
-    shuffled = sorted(ids)
-    random.Random(seed).shuffle(shuffled)
-    return [shuffled[place] for place in _generator(seed).permutation(size)]
-
-
-def hash_order(ids: Sequence[str], seed: int, size: int | None = None) -> list[str]:
-    """Ids in the order of their hashes, ties by id; the first ``size`` of them."""
-    hashes = row_hash(ids, seed=seed).tolist()
-    return [image for _, image in sorted(zip(hashes, ids, strict=True))][:size]
-
-
-def _generator(seed: int) -> np.random.RandomState:
-    """NumPy's old generator, which published scripts draw with."""
-    if seed >= 2**32:
-        raise UserError(f"a seed of {seed}", fix="give one below 2**32")
-    return np.random.RandomState(seed)
 
 
 def _kept_sizes(
@@ -302,45 +265,39 @@ def _kept_sizes(
     return kept[0], kept[1]
 
 
-def shares_split(
-    groups: Groups, *, test: float = 0.25, validation: float = 0.1, seed: int = 42
-) -> Split:
-    """Test and validation as shares of all images, whatever their group (SubpopBench's rule).
+def shares_split(groups: Groups, *, seed: int = 42) -> Split:
+    """A quarter of all images to test, a tenth for validation, whatever their group (SubpopBench).
 
     Rows are numbered group by group, groups and ids sorted as texts. ``RandomState(seed)``
-    chooses ``int(test * n)`` rows for the test, then ``int(validation * n)`` of the others, sorted,
-    for validation. SubpopBench itself numbers files as its file system lists them, so sizes are as
-    published (2,276, 349 and 874 of 3,499) and members are not. Rows of a part keep their order.
+    chooses the rows of the test, then of the others, sorted, those of validation. SubpopBench itself
+    numbers files as its file system lists them, so sizes are as published (2,276, 349 and 874 of
+    3,499) and members are not. Rows of a part keep their order.
     """
     rows = [
         SplitRow(image, split_subset_name(group).subject, group)
         for group in sorted(groups.images)
         for image in sorted(groups.images[group])
     ]
-    generator, number = _generator(seed), len(rows)
-    if not int(number * test) or test + validation >= 1:
-        raise UserError(
-            f"shares of {test:g} and {validation:g} of {number} images",
-            fix="leave some for the test and some for training",
-        )
-    tested = generator.choice(np.arange(number), size=int(number * test), replace=False)
-    others = np.setdiff1d(np.arange(number), tested)
-    kept = generator.choice(others, size=int(number * validation), replace=False)
-    part = np.zeros(number, dtype=np.int64)
-    part[kept], part[tested] = 1, 2
+    if len(rows) < 4:
+        raise UserError(f"a split of {len(rows)} images", fix="give more")
+    generator, part = _generator(seed), np.zeros(len(rows), dtype=np.int64)
+    for code, share in ((2, 0.25), (1, 0.1)):
+        left = np.flatnonzero(part == 0)
+        part[generator.choice(left, size=int(share * len(rows)), replace=False)] = code
     parts = {
         name: [rows[place] for place in np.flatnonzero(part == code).tolist()]
         for code, name in enumerate(("train", "validation", "test"))
     }
     return Split(
         parts={name: members for name, members in parts.items() if members},
-        rule={
-            "name": "shares",
-            "seed": seed,
-            "groups": sorted(groups.images),
-            "test_share": test,
-            "validation_share": validation,
-        },
+        rule={"name": "shares", "seed": seed, "groups": sorted(groups.images)},
         groups=groups.group_of(),
         notes=groups.notes,
     )
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """NumPy's old generator, which published scripts draw with."""
+    if seed >= 2**32:
+        raise UserError(f"a seed of {seed}", fix="give one below 2**32")
+    return np.random.RandomState(seed)

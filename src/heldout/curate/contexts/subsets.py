@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,6 @@ from heldout.curate.contexts.vocabulary import (
 )
 from heldout.data.published.metashift import SubsetName, join_subset_name, split_subset_name
 from heldout.data.testset.testset import TestSet
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 COLUMN = "subset"
 """The membership that says which subsets an image is in."""
@@ -113,8 +109,6 @@ class Subsets:
 
     def at_least(self, minimum: int) -> Subsets:
         """The subsets of at least ``minimum`` images; none is refused."""
-        if minimum < 1:
-            raise UserError(f"a minimum of {minimum} images", fix="give 1 or more")
         places = np.nonzero(self.sizes >= minimum)[0]
         if len(self) and not len(places):
             most = int(np.argmax(self.sizes))
@@ -136,19 +130,16 @@ def subsets_of_parts(
     return Subsets(tuple(names), image_ids[known], renumbered.reshape(-1).astype(np.int64), starts)
 
 
-def read_subsets(source: TestSet | pa.Table | Subsets) -> Subsets:
-    """The subsets of a test set, or of a memberships table (image_id, column, value)."""
+def read_subsets(testset: TestSet) -> Subsets:
+    """The subsets of a test set."""
     import pyarrow.compute as pc
 
-    if isinstance(source, Subsets):
-        return source
-    name = getattr(source, "name", "the memberships table")
-    table: Any = getattr(source, "memberships", source)
+    table: Any = testset.memberships
     rows = table.filter(pc.equal(table["column"], COLUMN))
     if not len(rows):
         there = ", ".join(sorted(set(table["column"].to_pylist()))) or "none"
         raise NotApplicable(
-            f"{name} has no membership {COLUMN!r} (it has {there})",
+            f"{testset.name} has no membership {COLUMN!r} (it has {there})",
             fix="make a set with heldout build contexts",
         )
     return make_subsets(rows["image_id"], rows["value"])
@@ -158,14 +149,9 @@ def make_subsets(image_ids: Any, names: Any) -> Subsets:
     """Subsets from two columns of equal length, texts or Arrow arrays; repeated rows count once."""
     images, known = encode(image_ids)
     subsets, titles = encode(names)
-    keys = np.unique(subsets * max(len(known), 1) + images)
-    sizes = np.bincount(keys // max(len(known), 1), minlength=len(titles))
-    return Subsets(
-        tuple(titles.tolist()),
-        known,
-        keys % max(len(known), 1),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-    )
+    of, images = np.divmod(np.unique(subsets * len(known) + images), max(len(known), 1))
+    starts = np.searchsorted(of, np.arange(len(titles) + 1))
+    return Subsets(tuple(titles.tolist()), known, images, starts)
 
 
 def encode(values: Any) -> tuple[IntArray, npt.NDArray[np.object_]]:
@@ -218,6 +204,8 @@ def hint(name: str, names: Iterable[str]) -> str:
     return f"there is {shown or 'none'}"
 
 
+STATED = ("attribute", "subset")
+"""Memberships whose values are pairs, subject(context)."""
 Text = npt.NDArray[np.object_]
 
 
@@ -253,18 +241,24 @@ class ImageContents:
 
 def read_contents(pool: TestSet, parameters: ContextsParameters) -> ImageContents:
     """Read the memberships (and general columns) that the parameters name, words merged."""
+    kinds = parameters.context_kinds
     objects = _values(pool, parameters.objects)
-    general = _values(pool, parameters.general if "general" in parameters.context_kinds else ())
-    stated = _values(pool, parameters.stated if "stated" in parameters.context_kinds else ())
+    general = _values(pool, parameters.general if "general" in kinds else ())
+    stated = _values(pool, STATED if "stated" in kinds else ())
     if not len(stated[0]) and not len(objects[0]):
         columns = sorted(set(pool.memberships["column"].to_pylist()))
         raise NotApplicable(
             f"pool {pool.name} says of no image what it shows: there is no "
-            f"{', '.join((*parameters.objects, *parameters.stated))}",
+            f"{', '.join((*parameters.objects, *STATED))}",
             fix=f"name a membership with --object; it has {', '.join(columns) or 'none'}",
         )
     image_codes, images = encode(np.concatenate([objects[0], general[0], stated[0]]))
-    names = _pairs(pool, parameters.stated, stated[2].tolist())
+    try:
+        names = [split_subset_name(value) for value in stated[2].tolist()]
+    except UserError as error:
+        raise UserError(
+            f"pool {pool.name}, memberships {', '.join(STATED)}: {error.message}", fix=error.fix
+        ) from None
     vocabulary = {*objects[2].tolist(), *general[2].tolist(), *(pair.subject for pair in names)}
     merged = normalise_vocabulary(
         vocabulary,
@@ -286,19 +280,9 @@ def read_contents(pool: TestSet, parameters: ContextsParameters) -> ImageContent
         words,
         _table(of_objects, objects, merged, places, shape),
         _table(of_general, general, merged, places, shape),
-        _stated(of_stated, stated[1], names, merged, places, both=parameters.both_ways),
+        _stated(of_stated, stated[1], names, merged, places),
         merged,
     )
-
-
-def _pairs(pool: TestSet, columns: Sequence[str], values: Sequence[str]) -> list[SubsetName]:
-    """Stated pairs taken apart; a value that is none is refused by name."""
-    try:
-        return [split_subset_name(value) for value in values]
-    except UserError as error:
-        raise UserError(
-            f"pool {pool.name}, memberships {', '.join(columns)}: {error.message}", fix=error.fix
-        ) from None
 
 
 def _values(pool: TestSet, columns: Sequence[str]) -> tuple[Text, IntArray, Text]:
@@ -343,16 +327,13 @@ def _stated(
     names: Sequence[SubsetName],
     merged: Counts,
     places: Mapping[str, int],
-    *,
-    both: bool,
 ) -> StatedPairs:
     """Stated pairs; the words of objects are merged, those of attributes are left alone."""
-    m, n = max(int(images.max(initial=0)) + 1, 1), max(len(places), 1)
+    m, n = int(images.max(initial=0)) + 1, max(len(places), 1)
     meant: list[list[int]] = []
     for pair in names:
         subjects, contexts = ([places[w] for w in merged.get(word, (word,))] for word in pair)
-        found = {s * n + c for s in subjects for c in contexts}
-        meant.append(sorted(found | {c * n + s for s in subjects for c in contexts if both}))
+        meant.append([s * n + c for s in subjects for c in contexts])
     rows, pairs = _expanded(images, codes, meant)
     pairs, rows = np.divmod(np.unique(pairs * m + rows), m)
     return StatedPairs(*np.divmod(pairs, n), rows)
@@ -380,35 +361,22 @@ class Policy:
     ``subjects``  bool (n,): words that may be subjects
     ``contexts``  bool (n,): words that may be contexts
     ``barred``    (subjects, contexts) masks: pairs that are left out
-    ``reserved``  (subjects, contexts) masks: these contexts with these subjects only
-    ``kinds``     int64 (k, 2): a word, and one that it is a kind of
+    ``kin``       for a word, those that it is a kind of and those that are a kind of it
     """
 
     subjects: Mask
     contexts: Mask
     barred: tuple[tuple[Mask, Mask], ...]
-    reserved: tuple[tuple[Mask, Mask], ...]
-    kinds: IntArray
+    kin: Mapping[int, list[int]]
 
-    def with_subject(self, subject: int, *, itself: bool = False) -> Mask:
-        """The contexts that may stand with a subject, bool (n,).
-
-        ``itself``  whether the subject's own word is one: an orange may be stated to be orange,
-                    but that an image with an orange shows an orange says nothing
-        """
-        if not self.subjects[subject]:
-            return np.zeros_like(self.contexts)
+    def with_subject(self, subject: int) -> Mask:
+        """The contexts that may stand with a subject, bool (n,)."""
         allowed = self.contexts.copy()
         for subjects, contexts in self.barred:
             if subjects[subject]:
                 allowed &= ~contexts
-        for subjects, contexts in self.reserved:
-            if not subjects[subject]:
-                allowed &= ~contexts
-        allowed[subject] &= itself
         # With added parents a cat is always with an animal, which says nothing.
-        kin = self.kinds[(self.kinds == subject).any(axis=1)]
-        allowed[kin[kin != subject]] = False
+        allowed[self.kin.get(subject, [])] = False
         return allowed
 
 
@@ -427,20 +395,17 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
             if group not in known:
                 raise UserError(f"no group {pattern!r}", fix=hint(group, known))
             return np.array([word in known[group] for word in vocabulary], dtype=bool)
-        if any(letter in pattern for letter in "*?["):
-            return np.array([fnmatch.fnmatchcase(w, pattern) for w in vocabulary], dtype=bool)
-        return np.array([word == pattern for word in vocabulary], dtype=bool)
+        return np.array([fnmatch.fnmatchcase(w, pattern) for w in vocabulary], dtype=bool)
 
     def listed(patterns: Sequence[str], what: str) -> Mask:
-        if not patterns:
-            return everything
-        masks = [words(pattern) for pattern in patterns]
-        for pattern, mask in zip(patterns, masks, strict=True):
+        found = np.zeros_like(everything) if patterns else everything
+        for pattern in patterns:
+            mask = words(pattern)
             if not mask.any():
                 raise UserError(
                     f"no {what} {pattern!r} in the source", fix=hint(pattern, vocabulary)
                 )
-        found: Mask = np.any(masks, axis=0)
+            found = found | mask
         return found
 
     def pair(pattern: str) -> tuple[Mask, Mask]:
@@ -449,34 +414,22 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
         subject, context = split_subset_name(pattern)
         return words(subject), words(context)
 
+    kin: dict[int, list[int]] = {}
+    if parameters.roll_up:
+        parents = read_hierarchy(parameters.hierarchy)
+        places = {word: place for place, word in enumerate(vocabulary)}
+        for word, place in places.items():
+            for above in ancestors(word, parents):
+                if above in places:
+                    kin.setdefault(place, []).append(places[above])
+                    kin.setdefault(places[above], []).append(place)
+    reserved = map(pair, parameters.only)
     return Policy(
         subjects=listed(parameters.subjects, "subject"),
         contexts=listed(parameters.contexts, "context"),
-        barred=tuple(map(pair, parameters.exclude)),
-        reserved=tuple(map(pair, parameters.only)),
-        kinds=_kinds(vocabulary if parameters.roll_up == "add" else (), parameters),
+        barred=(*map(pair, parameters.exclude), *((~others, words) for others, words in reserved)),
+        kin=kin,
     )
-
-
-def _kinds(words: Sequence[str], parameters: ContextsParameters) -> IntArray:
-    """Pairs (k, 2) of positions in ``words``: a word, and one that it is a kind of."""
-    parents = read_hierarchy(parameters.hierarchy)
-    places = {word: place for place, word in enumerate(words)}
-    pairs = [
-        (place, places[above])
-        for word, place in places.items()
-        for above in ancestors(word, parents)
-        if above in places
-    ]
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
-
-
-def _class_pair(text: str) -> list[str]:
-    """``cat+dog`` as two words; anything else is refused."""
-    parts = [part.strip() for part in text.split("+")]
-    if len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
-        raise UserError(f"{text!r} is not a pair of classes", fix="write cat+dog")
-    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -576,71 +529,47 @@ def _pairs_by_subject(
     Pairs are sorted by context, then image, none twice.
     """
     policy = make_policy(parameters, shown.words.tolist())
-    lost = _ambiguous(shown, policy, parameters)
-    beside = _beside(shown, parameters)
+    lost = _ambiguous(shown, parameters.pairs)
+    beside = shown.general
+    if "object" in parameters.context_kinds:
+        beside = (beside + shown.objects).tocsr()
+    by_subject = shown.objects.tocsc()
     m = len(shown.images)
     for subject in np.flatnonzero(policy.subjects).tolist():
-        images, contexts = shown.stated.of(subject)
-        fit = policy.with_subject(subject, itself=True)[contexts]
-        images, contexts = images[fit], contexts[fit]
         allowed = policy.with_subject(subject)
-        for table, by_subject in beside:
-            rows = by_subject.indices[slice(*by_subject.indptr[subject : subject + 2])]
-            near = table[rows]
-            fit = allowed[near.indices]
-            images = np.concatenate([images, np.repeat(rows, np.diff(near.indptr))[fit]])
-            contexts = np.concatenate([contexts, near.indices[fit]])
+        images, contexts = shown.stated.of(subject)
+        fit = allowed[contexts]
+        images, contexts = images[fit], contexts[fit]
+        # An orange may be stated to be orange, but that it shows an orange says nothing.
+        allowed[subject] = False
+        rows = by_subject.indices[slice(*by_subject.indptr[subject : subject + 2])]
+        near = beside[rows]
+        fit = allowed[near.indices]
+        images = np.concatenate([images, np.repeat(rows, np.diff(near.indptr))[fit]])
+        contexts = np.concatenate([contexts, near.indices[fit]])
         left = images
         if subject in lost:
-            fit = ~lost[subject][images]
+            fit = ~np.isin(images, lost[subject])
             left, contexts = images[fit], contexts[fit]
         yield subject, images, *np.divmod(np.unique(contexts.astype(np.int64) * m + left), m)
 
 
-def _beside(shown: ImageContents, parameters: ContextsParameters) -> list[tuple[Any, Any]]:
-    """What stands beside what: contexts by image (csr) with images by subject (csc)."""
-    objects, general = shown.objects, shown.general
-    if "general" not in parameters.context_kinds or not general.nnz:
-        return [(objects.tocsr(), objects.tocsc())] if "object" in parameters.context_kinds else []
-    both = objects + general
-    if "object" in parameters.context_kinds:
-        return [(both.tocsr(), (both if parameters.both_ways else objects).tocsc())]
-    found = [(general.tocsr(), objects.tocsc())]  # two objects in one image are no pair here
-    if parameters.both_ways:
-        found.append((both.tocsr(), general.tocsc()))
-    return found
-
-
-def _ambiguous(
-    shown: ImageContents, policy: Policy, parameters: ContextsParameters
-) -> dict[int, npt.NDArray[np.bool_]]:
-    """Images to leave out, by subject: those of two classes, as the parameters say."""
-    from scipy.sparse import csr_array
-
-    if parameters.ambiguity == "keep":
-        return {}
-    m, n = len(shown.images), len(shown.words)
+def _ambiguous(shown: ImageContents, pairs: Sequence[str]) -> dict[int, IntArray]:
+    """Images to leave out of a subject: those that show the other class of a pair too."""
     stated = shown.stated
-    spoken = csr_array(
-        (np.ones(len(stated.images), dtype=bool), (stated.images, stated.subjects)), shape=(m, n)
-    )
-    present = (shown.objects + spoken).tocsc()
-    if parameters.ambiguity == "drop":
-        classes = present[:, np.nonzero(policy.subjects)[0]].astype(np.int64).tocsr()
-        if parameters.roll_up == "add":  # a cat that counts as an animal too is of one class
-            kinds = _kinds(shown.words[policy.subjects].tolist(), parameters)
-            above = csr_array(
-                (np.ones(len(kinds), np.int64), kinds.T), shape=[classes.shape[1]] * 2
-            )
-            classes = classes - classes.multiply((classes @ above) > 0)
-        return dict.fromkeys(range(n), np.asarray(classes.sum(axis=1)).reshape(-1) > 1)
     places = {word: place for place, word in enumerate(shown.words.tolist())}
-    lost: dict[int, npt.NDArray[np.bool_]] = {}
-    for pair in map(_class_pair, parameters.pairs):
-        for word in pair:
+    lost: dict[int, IntArray] = {}
+    for text in pairs:
+        both = [part.strip() for part in text.split("+")]
+        if len(both) != 2 or not all(both) or both[0] == both[1]:
+            raise UserError(f"{text!r} is not a pair of classes", fix="write cat+dog")
+        images = np.arange(len(shown.images))
+        for word in both:
             if word not in places:
                 raise NotApplicable(f"no class {word!r} in the source", fix=hint(word, places))
-        both = np.intersect1d(*(present[:, [places[word]]].indices for word in pair))
-        for word in pair:
-            lost.setdefault(places[word], np.zeros(m, dtype=bool))[both] = True
+            seen = shown.objects[:, [places[word]]].nonzero()[0]
+            images = np.intersect1d(images, np.union1d(seen, stated.of(places[word])[0]))
+        for word in both:
+            known = lost.get(places[word], np.empty(0, np.int64))
+            lost[places[word]] = np.union1d(known, images)
     return lost

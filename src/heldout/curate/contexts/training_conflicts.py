@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from heldout.core.errors import BadFile, NotApplicable, UserError
+from heldout.core.errors import BadFile, NotApplicable
 from heldout.core.files import csv_text
 from heldout.core.tables import read_table_file
 
@@ -56,8 +56,6 @@ class ConflictMatrix:
     ``effect``        change of score by one image of the row's subset
     ``contribution``  the same, in [-1, 1] for each column
     ``agreement``     share of resamples of the intervals in which the effect has the same sign
-    ``conflict``      float64 (S, S): cosine of two rows' effects, in [-1, 1]; negative where
-                      training on one undoes what training on the other does
     ``rank``          of the exposures; below S some rows cannot be told apart
     """
 
@@ -66,7 +64,6 @@ class ConflictMatrix:
     effect: FloatArray
     contribution: FloatArray
     agreement: FloatArray
-    conflict: FloatArray
     intervals: int
     rank: int
 
@@ -86,31 +83,23 @@ class ConflictMatrix:
             )
         return tuple(found)
 
-    def records(self) -> list[dict[str, Any]]:
-        """One JSON object per cell."""
-        return [
-            {
-                "record": "conflict",
-                "trained": trained,
-                "evaluated": evaluated,
-                "effect": float(self.effect[i, j]),
-                "contribution": float(self.contribution[i, j]),
-                "agreement": float(self.agreement[i, j]),
-            }
+    def table(self) -> str:
+        """As CSV, one row per cell."""
+        tables = {
+            "effect": self.effect,
+            "contribution": self.contribution,
+            "agreement": self.agreement,
+        }
+        rows = [
+            (trained, evaluated, *(float(table[i, j]) for table in tables.values()))
             for i, trained in enumerate(self.trained)
             for j, evaluated in enumerate(self.evaluated)
         ]
-
-    def table(self) -> str:
-        """As CSV, one row per cell."""
-        names = ("trained", "evaluated", "effect", "contribution", "agreement")
-        return csv_text(names, [[cell[name] for name in names] for cell in self.records()])
+        return csv_text(("trained", "evaluated", *tables), rows)
 
 
 def conflict_matrix(log: TrainingLog, *, resamples: int = 200, seed: int = 0) -> ConflictMatrix:
     """The conflict matrix of a training log; see the module's head for what a cell is."""
-    if resamples < 0:
-        raise UserError(f"{resamples} resamples", fix="give 0 or more")
     exposure, change = log.exposure, np.diff(log.scores, axis=0)
     if not len(change):
         raise NotApplicable("the log has one checkpoint", fix="log scores more than once")
@@ -124,15 +113,12 @@ def conflict_matrix(log: TrainingLog, *, resamples: int = 200, seed: int = 0) ->
         again, _ = _effects(exposure[rows], change[rows])
         same += np.sign(again) == np.sign(effect)
     most = np.abs(effect).max(axis=0, keepdims=True)
-    norms = np.linalg.norm(effect, axis=1, keepdims=True)
-    unit = np.divide(effect, norms, out=np.zeros_like(effect), where=norms > 0)
     return ConflictMatrix(
         trained=log.trained,
         evaluated=log.evaluated,
         effect=effect,
         contribution=np.divide(effect, most, out=np.zeros_like(effect), where=most > 0),
         agreement=same / resamples if resamples else np.ones_like(effect),
-        conflict=np.clip(unit @ unit.T, -1.0, 1.0),
         intervals=len(change),
         rank=rank,
     )
@@ -153,21 +139,19 @@ def read_training_log(path: Path) -> TrainingLog:
     """
     trained: dict[tuple[int, str], float] = {}
     scores: dict[tuple[int, str], float] = {}
-    seen: set[tuple[float, str]] = set()
+    seen: set[tuple[int, str]] = set()
     for number, row in enumerate(read_table_file(path).to_pylist(), 1):
         step, images, score = (
             _number(path, number, row.get(name), name) for name in ("step", "trained", "score")
         )
         subset = row.get("subset")
-        if step is None or step != int(step) or not isinstance(subset, str) or not subset:
+        if step is None or step != int(step) or not subset:
             raise BadFile(path, f"row {number} lacks a whole step or a subset", fix="fill it in")
-        key = (int(step), subset)
+        key = (int(step), str(subset))
         if key in seen:
             raise BadFile(path, f"{subset} is there twice at step {key[0]}", fix="keep one row")
         seen.add(key)
-        if images is not None and images < 0:
-            raise BadFile(path, f"row {number} trained on {images} images", fix="write 0 or more")
-        if images is not None:
+        if images:
             trained[key] = images
         if score is not None:
             scores[key] = score
@@ -181,13 +165,12 @@ def read_training_log(path: Path) -> TrainingLog:
                 raise BadFile(
                     path, f"{subset} has no score at step {step}", fix="score it at every one"
                 )
-    counted = {key: n for key, n in trained.items() if n and steps[0] < key[0] <= steps[-1]}
+    counted = {key: n for key, n in trained.items() if steps[0] < key[0] <= steps[-1]}
     names = sorted({subset for _, subset in counted})
     exposure = np.zeros((len(steps) - 1, len(names)))
-    place = {name: position for position, name in enumerate(names)}
     for (step, subset), images in counted.items():
         # Rows between two checkpoints count for the one that follows.
-        exposure[int(np.searchsorted(steps, step)) - 1, place[subset]] += images
+        exposure[int(np.searchsorted(steps, step)) - 1, names.index(subset)] += images
     return TrainingLog(
         steps=tuple(steps),
         trained=tuple(names),
@@ -204,6 +187,6 @@ def _number(path: Path, number: int, value: Any, column: str) -> float | None:
         found = float(value)
     except (TypeError, ValueError):
         found = math.nan
-    if not math.isfinite(found):
-        raise BadFile(path, f"row {number} has the {column} {value!r}", fix="write a number")
+    if not math.isfinite(found) or (column == "trained" and found < 0):
+        raise BadFile(path, f"row {number} has the {column} {value!r}", fix="write a number >= 0")
     return found

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
@@ -32,7 +31,7 @@ from heldout.curate.contexts.domain_splits import (
     split_distances,
 )
 from heldout.curate.contexts.graph import MINIMUM, THRESHOLD, MetaGraph, meta_graph
-from heldout.curate.contexts.recipe import COMMUNITY, recipe
+from heldout.curate.contexts.recipe import COMMUNITY, class_of, recipe
 from heldout.curate.contexts.requests import (
     BuildContexts,
     DistanceBetween,
@@ -67,10 +66,8 @@ from heldout.curate.contexts.subpopulation import (
 from heldout.curate.contexts.subsets import COLUMN, Subsets, names_in, read_subsets
 from heldout.curate.contexts.vocabulary import (
     SubsetNames,
-    hierarchy_rules,
     read_subset_names,
     rules_in,
-    synonym_rules,
 )
 from heldout.data.importing import read_classes
 from heldout.data.importing.pools import read_metadata, report_of
@@ -121,8 +118,8 @@ def build(request: BuildContexts, context: Context) -> Result:
     pool = _pool(request, context)
     asked = structs.replace(
         request,
-        hierarchy=rules_in(request.hierarchy, hierarchy_rules),
-        synonyms=rules_in(request.synonyms, synonym_rules),
+        hierarchy=rules_in(request.hierarchy, "<"),
+        synonyms=rules_in(request.synonyms, "="),
     )
     if request.plan:
         return Result(records=_candidates(recipe.plan({"pool": pool}, asked).counts))
@@ -288,18 +285,9 @@ def _measured(
 
 
 def _of_classes(measured: Measured, names: Sequence[str]) -> Measured:
-    """The rows of some classes, by id or name; all rows where classes are not the subjects.
-
-    One that is not a subject either is refused.
-    """
-    classes = measured.space.classes
-    places: list[int] = []
-    for name in names:
-        there = [at for at, one in enumerate(classes) if name == one.id or name in one.names]
-        exact = [at for at in there if classes[at].id == name] or there
-        if len(exact) != 1:
-            read_subsets(measured.testset).of(name)
-        places += exact if len(exact) == 1 else range(len(classes))
+    """The rows of some classes, by id or name as in :mod:`.recipe`; all without names."""
+    space = measured.space
+    places = [space.index(class_of(space, name)) for name in names]
     if not places:
         return measured
     return measured.select(np.flatnonzero(np.isin(measured.groups, places)))
@@ -377,7 +365,6 @@ def _split_domain(request: DomainSplit, context: Context) -> Result:
         train=trains,
         test=tests,
         sizes=request.sizes,
-        **request.shares,
         seed=request.seed,
         distances={label: found.value for label, found in apart.items()},
     )
@@ -413,15 +400,13 @@ def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Resul
         [name for text in request.minority for name in names_in(text)],
         minority_count=request.minority_count,
         sizes=request.sizes,
-        published=request.mode == "published",
         seed=request.seed,
     )
     return _saved(made, request, context)
 
 
 def _split_shares(request: SharesSplit, context: Context) -> Result:
-    made = shares_split(read_groups(request.groups), **request.shares, seed=request.seed)
-    return _saved(made, request, context)
+    return _saved(shares_split(read_groups(request.groups), seed=request.seed), request, context)
 
 
 def _split_groups(request: GroupsSplit, context: Context) -> Result:
@@ -432,10 +417,10 @@ def _split_groups(request: GroupsSplit, context: Context) -> Result:
 
 def _split_places(request: PlacesSplit, context: Context) -> Result:
     table = context.find(request.pool, find_pool).memberships
-    rows = table.filter(pc.is_in(table["column"], value_set=pa.array(request.objects, pa.string())))
+    rows = table.filter(pc.equal(table["column"], "object"))
     pairs = zip(rows["image_id"].to_pylist(), rows["value"].to_pylist(), strict=True)
-    about = {"classes": list(request.classes), "objects": ", ".join(request.objects)}
-    return _saved_groups(place_groups(pairs, request.classes), about, request, context)
+    groups = place_groups(pairs, request.classes)
+    return _saved_groups(groups, {"classes": list(request.classes)}, request, context)
 
 
 def _split_folders(request: FoldersSplit, context: Context) -> Result:
@@ -556,11 +541,8 @@ def match_labels(request: MatchLabels, context: Context) -> Result:
     for word in overrides:
         if word not in vocabulary.parents:
             context.note(f"the override of {word!r} has no effect: the vocabulary lacks it")
-    nouns = (
-        WordNetNouns.built_in() if request.wordnet is None else WordNetNouns.read(request.wordnet)
-    )
-    words = match_words(vocabulary, tree, nouns, overrides=overrides)
-    found = match_subsets(names.subsets, words, senses=request.senses)
+    words = match_words(vocabulary, tree, WordNetNouns.built_in(), overrides=overrides)
+    found = match_subsets(names.subsets, words)
     if request.out is not None:
         space = read_classes(request.classes)
         reason = _no_map(found, space, target)
@@ -570,7 +552,7 @@ def match_labels(request: MatchLabels, context: Context) -> Result:
             request.out,
             matching_tables(found, source=None if reason else space, target=target),
             kind="matching",
-            about={"tree": tree.name, "senses": request.senses, "overrides": overrides},
+            about={"tree": tree.name, "overrides": overrides},
             replace=request.replace,
         )
         context.say(f"{request.out}: {'written' if changed else 'unchanged'}")

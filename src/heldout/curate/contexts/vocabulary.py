@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Literal
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file
@@ -14,7 +13,6 @@ from heldout.core.schema import read
 from heldout.data.published.annotations import singular
 from heldout.data.published.metashift import SubsetName, split_subset_name
 
-RollUp = Literal["none", "add", "replace"]
 Counts = Mapping[str, tuple[str, ...]]
 """Word -> the words that it counts as; a word that is not there counts as itself."""
 
@@ -35,7 +33,7 @@ def normalise_vocabulary(
     synonyms: Sequence[str] = (),
     plurals: bool = False,
     hierarchy: Sequence[str] = (),
-    roll_up: RollUp = "none",
+    roll_up: bool = False,
 ) -> dict[str, tuple[str, ...]]:
     """What each word of the vocabulary counts as: synonyms first, then plurals, then the hierarchy.
 
@@ -48,33 +46,36 @@ def normalise_vocabulary(
     for word in sorted(vocabulary):
         meant = named.get(word) or (singular(word, known) if plurals else word)
         meant = named.get(meant, meant)  # a plural of what is itself a synonym
-        above = ancestors(meant, parents) if roll_up != "none" else ()
-        if roll_up == "replace" and above:
-            found[word] = tuple(sorted(parents[meant]))
-        elif (meant, *above) != (word,):
+        above = ancestors(meant, parents) if roll_up else ()
+        if (meant, *above) != (word,):
             found[word] = tuple(sorted({meant, *above}))
     return found
+
+
+def _sides(rule: str, sign: str, example: str) -> tuple[str, str]:
+    one, _, other = map(str.strip, rule.partition(sign))
+    if not one or not other:
+        raise UserError(f"{rule!r} is not a rule", fix=f"write {example}")
+    return one, other
 
 
 def read_synonyms(rules: Sequence[str]) -> dict[str, str]:
     """``couch=sofa`` rules as a table; chains are followed, and a ring is refused."""
     rules_read: dict[str, str] = {}
     for rule in rules:
-        word, equals, meant = (part.strip() for part in rule.partition("="))
-        if not equals or not word or not meant:
-            raise UserError(f"{rule!r} is not a synonym", fix="write couch=sofa")
+        word, meant = _sides(rule, "=", "couch=sofa")
         if rules_read.get(word, meant) != meant:
             raise UserError(f"{word!r} is a synonym of two words", fix="keep one of them")
         rules_read[word] = meant
     found: dict[str, str] = {}
-    for word in rules_read:
-        seen, meant = [word], rules_read[word]
-        while meant in rules_read and meant != rules_read[meant]:
-            if meant in seen:
-                ring = " = ".join([*seen[seen.index(meant) :], meant])
-                raise UserError(f"synonyms go round: {ring}", fix="remove one of them")
+    for word, meant in rules_read.items():
+        seen = [word]
+        while meant in rules_read and meant not in seen:
             seen.append(meant)
             meant = rules_read[meant]
+        if meant in seen:
+            ring = " = ".join([*seen[seen.index(meant) :], meant])
+            raise UserError(f"synonyms go round: {ring}", fix="remove one of them")
         found[word] = meant
     return found
 
@@ -83,9 +84,7 @@ def read_hierarchy(rules: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """``cat<animal`` rules as word -> what it is a kind of; a cycle is refused with its words."""
     parents: dict[str, list[str]] = {}
     for rule in rules:
-        word, less, parent = (part.strip() for part in rule.partition("<"))
-        if not less or not word or not parent:
-            raise UserError(f"{rule!r} does not say what is a kind of what", fix="write cat<animal")
+        word, parent = _sides(rule, "<", "cat<animal")
         if word != parent and parent not in parents.setdefault(word, []):
             parents[word].append(parent)
     table = {word: tuple(sorted(above)) for word, above in parents.items() if above}
@@ -121,39 +120,22 @@ def groups(hierarchy: Sequence[str]) -> dict[str, frozenset[str]]:
     return {name: frozenset(words) for name, words in found.items()}
 
 
-def rules_in(texts: Sequence[str], read_file: Callable[[Path], tuple[str, ...]]) -> tuple[str, ...]:
-    """Rules, and those of the JSON files that are named among them."""
+def rules_in(texts: Sequence[str], sign: str) -> tuple[str, ...]:
+    """Rules, and those of the JSON files that are named among them: kept word or parent -> words.
+
+    ``sign``  ``=`` for synonyms, ``<`` for what is a kind of what, as in ``class_hierarchy.json``
+    """
     found: list[str] = []
     for text in texts:
-        is_file = text.endswith(".json") or Path(text).is_file()
-        found += read_file(Path(text)) if is_file else (text,)
-    return tuple(found)
-
-
-def hierarchy_rules(path: Path) -> tuple[str, ...]:
-    """The rules of a JSON file of parent -> list of children, such as ``class_hierarchy.json``."""
-    value = read(path, dict[str, list[str]], fix='write {"animal": ["cat", "dog"], …}')
-    rules = tuple(sorted({f"{c}<{p}" for p, children in value.items() for c in children}))
-    try:
-        read_hierarchy(rules)
-    except UserError as error:
-        raise BadFile(path, error.message, fix=error.fix) from None
-    return rules
-
-
-def synonym_rules(path: Path) -> tuple[str, ...]:
-    """The rules of a JSON file of word -> word, or of kept word -> list of its synonyms."""
-    value = read(path, dict[str, str | list[str]], fix='write {"sofa": ["couch"], …}')
-    rules: set[str] = set()
-    for key, entry in value.items():
-        if isinstance(entry, str):
-            rules.add(f"{key}={entry}")
+        if text.endswith(".json") or Path(text).is_file():
+            value = read(
+                Path(text), dict[str, list[str]], fix='write {"animal": ["cat", "dog"], …}'
+            )
+            pairs = {(word, above) for above, words in value.items() for word in words}
+            found += sorted(f"{word}{sign}{above}" for word, above in pairs if word != above)
         else:
-            rules |= {f"{word}={key}" for word in entry if word != key}
-    return tuple(sorted(rules))
-
-
-_FOREIGN = "lines are not subject(context) and are left out"
+            found.append(text)
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,31 +147,23 @@ class SubsetNames:
 
 
 def read_subset_names(path: Path) -> SubsetNames:
-    """Read a file of names; empty lines do not count, and a name that is there twice counts once.
-
-    Lines that are not ``subject(context)`` are left out with a note; a file of nothing else is
-    refused.
+    """Read a file of names, one per line; lines that are not ``subject(context)`` are left out
+    with a note, and a file of nothing else is refused.
     """
     try:
         text = existing_file(path, "file of subset names").read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadFile(path, "is not UTF-8 text", fix="save it as UTF-8") from None
     found: dict[str, SubsetName] = {}
-    passed: dict[str, list[int]] = {"names are there twice": [], _FOREIGN: []}
-    for number, line in enumerate(text.split("\n"), 1):
-        name = line.strip()
-        if name in found:
-            passed["names are there twice"].append(number)
-        elif name:
-            try:
-                found[name] = split_subset_name(name)
-            except UserError:
-                passed[_FOREIGN].append(number)
+    foreign: list[int] = []
+    for number, line in enumerate(map(str.strip, text.split("\n")), 1):
+        try:
+            if line:
+                found[line] = split_subset_name(line)
+        except UserError:
+            foreign.append(number)
     if not found:
         raise BadFile(path, "holds no names of subsets", fix="write subject(context), one per line")
-    notes = [
-        f"{path}: {len(lines)} {what} (first in line {lines[0]})"
-        for what, lines in passed.items()
-        if lines
-    ]
-    return SubsetNames(found, tuple(notes))
+    what = f"{len(foreign)} lines are not subject(context) and are left out"
+    said = f"{path}: {what} (first in line {foreign[0]})" if foreign else ""
+    return SubsetNames(found, (said,) if said else ())

@@ -1,8 +1,7 @@
-"""Classes whose names mislead an image–text model: people of a place, and words of several senses.
+"""What labels tell about domains: in bits, by guessing, and class by class.
 
 A *demonym* (Jordanian, Icelander) says where a photograph was taken and not what it shows: WordNet has
-them under ``inhabitant``. A *homonym* has other senses, and photographs of those get its label: a word
-with several nouns in WordNet, or a text that another class of the label space has as well.
+them under ``inhabitant``.
 """
 
 from __future__ import annotations
@@ -17,61 +16,22 @@ from numpy.typing import NDArray
 from heldout.core.records import Table
 from heldout.curate.domains.selection import Counts
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.wordnet import Hierarchy, WordNetNouns
+from heldout.data.labels.wordnet import Hierarchy
 from heldout.stats.intervals import wilson
 
 INHABITANT = "n09620078"
 """WordNet 3.0: inhabitant, habitant, dweller, denizen, indweller."""
 
 
-@dataclass(frozen=True)
-class NameWarning:
-    """What is suspicious about a class's name.
-
-    ``demonym``  it stands for people of a place
-    ``senses``   other nouns of WordNet that its first name stands for
-    ``twins``    classes of the label space with the very same names
-    """
-
-    demonym: bool
-    senses: int
-    twins: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """In words; empty where nothing is suspicious."""
-        parts = [
-            "people of a place" if self.demonym else "",
-            f"{self.senses} other senses" if self.senses else "",
-            f"also {', '.join(self.twins)}" if self.twins else "",
-        ]
-        return "; ".join(part for part in parts if part)
-
-    @property
-    def homonym(self) -> bool:
-        """Whether the name stands for other things too."""
-        return bool(self.senses or self.twins)
-
-
-def name_warnings(classes: Sequence[str], space: LabelSpace) -> dict[str, NameWarning]:
-    """What is suspicious about each class; classes without a WordNet id have only their names."""
+def demonyms(classes: Sequence[str], space: LabelSpace) -> set[str]:
+    """The classes that stand for people of a place; one without a WordNet id is none."""
     hierarchy = Hierarchy.wordnet()
-    nouns = WordNetNouns.built_in()
-    same: dict[tuple[str, ...], list[str]] = {}
-    for item in space:
-        if item.names:
-            same.setdefault(item.names, []).append(item.id)
-    found = {}
-    for class_id in classes:
-        item = space.get(class_id)
-        node = item.wnid or class_id
-        senses = set(nouns.synsets(item.name)) - {node} if item.wnid else set()
-        found[class_id] = NameWarning(
-            demonym=node in hierarchy and hierarchy.is_under(node, INHABITANT),
-            senses=len(senses),
-            twins=tuple(other for other in same.get(item.names, ()) if other != class_id),
-        )
-    return found
+    nodes = {name: space.get(name).wnid or name for name in classes}
+    return {
+        name
+        for name, node in nodes.items()
+        if node in hierarchy and hierarchy.is_under(node, INHABITANT)
+    }
 
 
 DOCUMENT = "leakage.json"
@@ -108,12 +68,12 @@ class ClassLeak:
     low: float
     high: float
     lift: float
-    suspicion: NameWarning
+    demonym: bool
 
     @property
     def stands_for(self) -> str:
         """What is suspicious about its name, in words."""
-        return self.suspicion.text
+        return "people of a place" if self.demonym else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +104,7 @@ def leakage(counts: Counts, space: LabelSpace) -> Leakage:
     plain = entropy + _entropy(by_class) - _entropy(cells.ravel())
     excess = (len(classes) - 1) * (len(domains) - 1) / (2 * n * np.log(2))
     information = min(max(plain - excess, 0.0), entropy)
-    found = name_warnings(classes, space)
+    people = demonyms(classes, space)
     leaks = []
     for place, class_id in enumerate(classes):
         most = int(np.argmax(cells[place]))
@@ -160,7 +120,7 @@ def leakage(counts: Counts, space: LabelSpace) -> Leakage:
                 float(interval.low),
                 float(interval.high),
                 hits / size / (int(by_domain[most]) / n),
-                found[class_id],
+                class_id in people,
             )
         )
     leaks.sort(key=lambda leak: (-leak.share, -leak.n, leak.class_id))

@@ -44,7 +44,7 @@ class Rows:
         self._held = [] if table is None else table.to_batches(max_chunksize=BATCH)
         self._progress: Progress = no_progress
         self._begun = 0.0
-        self._passes = self._scans = self._done = 0
+        self._done = 0
         if table is None:
             self.schema: pa.Schema = self._checked_schema()
             self._length = int(sum(head.num_rows for head in self._heads))
@@ -54,10 +54,9 @@ class Rows:
     def __len__(self) -> int:
         return self._length
 
-    def begin(self, *, passes: int, progress: Progress) -> None:
-        """Call ``progress`` with the rows that were read, of those that ``passes`` will read."""
-        self._passes, self._progress, self._begun = passes, progress, time.monotonic()
-        self._scans = self._done = 0
+    def report(self, progress: Progress) -> None:
+        """From now on call ``progress`` with the rows that were read, over all passes."""
+        self._progress, self._begun, self._done = progress, time.monotonic(), 0
 
     def without_nulls(self, column: str) -> bool:
         """Whether every row is known to have a value, from what the files state of themselves."""
@@ -74,7 +73,6 @@ class Rows:
     def scan(self, columns: Sequence[str], work: Callable[[pa.RecordBatch, int], T]) -> Iterator[T]:
         """``work(batch, number of its first row)`` on every batch; what it gives, in order."""
         wanted = list(columns)
-        self._scans += 1
         batches = self._read(wanted) if self._files else (b.select(wanted) for b in self._held)
         waiting: deque[tuple[int, Future[T]]] = deque()
         start = 0
@@ -95,8 +93,7 @@ class Rows:
     def _finished(self, length: int, future: Future[T]) -> T:
         made = future.result()
         self._done += length
-        total = max(self._passes, self._scans) * len(self)
-        self._progress(Tick(self._done, 0, 0, total, time.monotonic() - self._begun))
+        self._progress(Tick(self._done, 0, 0, None, time.monotonic() - self._begun))
         return made
 
     def _read(self, columns: list[str]) -> Iterator[Any]:

@@ -18,17 +18,16 @@ from heldout.curate.domains.selection import (
     CLASS,
     Counts,
     Reader,
-    Selection,
     SelectionPlan,
     Step,
     count_cells,
     digest_of,
     plan,
-    reader,
+    read_columns,
     select,
 )
 from heldout.curate.domains.splits import COLUMN as SPLIT
-from heldout.curate.domains.splits import split_columns, split_rows
+from heldout.curate.domains.splits import split_rows
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -83,22 +82,14 @@ class PoolFile:
         """The hash of the rows; a pass over all of them where the files are not a pool's."""
         return self.card.content_hash or digest_of(self.reader)
 
-    def memberships_of(self, ids: Any) -> pa.Table:
-        """What the pool's memberships say of these images."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def memberships_of(self, ids: list[str]) -> pa.Table | None:
+        """What the pool's memberships say of these images; they are read in pieces."""
+        import pyarrow.parquet as pq
 
-        empty = membership_schema().empty_table()
         if self.folder is None or not self.card.counts.get("memberships"):
-            return empty
-        wanted = pa.array(ids, pa.string())
-
-        def keep(batch: Any, start: int) -> pa.Table:
-            mask = pc.is_in(batch.column("image_id"), value_set=wanted)
-            return pa.table(batch.filter(mask)).cast(membership_schema())
-
-        rows = open_rows(self.folder / "memberships.parquet")
-        return pa.concat_tables([empty, *rows.scan(membership_schema().names, keep)])
+            return None
+        file = self.folder / "memberships.parquet"
+        return pq.read_table(file, filters=[("image_id", "in", ids)]).cast(membership_schema())
 
 
 def find_candidates(
@@ -125,11 +116,9 @@ def find_candidates(
     for folder in (workspace.testsets / argument, path):
         if (folder / "card.json").is_file():
             return find_testset(workspace, argument)
-    if path.exists():
+    if path.exists() or any(mark in argument for mark in "/\\."):
         rows = open_rows(path, coded=coded, workers=workers)
         return PoolFile(Card(name=slug(path.stem), label_space=""), rows, parameters)
-    if any(mark in argument for mark in "/\\."):
-        raise NotFound(f"no pool {argument}", fix="give a Parquet file, a folder of them or a pool")
     return find_pool(workspace, argument)  # says what there is
 
 
@@ -145,12 +134,6 @@ def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
     if source.truths and _is_in_truth(parameters.class_column, table.column_names):
         table = _with_truth(source, parameters.class_column)
     return read_columns(Rows(table), parameters, where=f"pool {source.name}")
-
-
-def read_columns(rows: Rows, parameters: DomainsParameters, *, where: str) -> Reader:
-    """A reader of the columns that the parameters name, and of those that splits need."""
-    keep = (*parameters.keep, *split_columns(parameters)) if parameters.keep else ()
-    return reader(rows, parameters, keep=keep, where=where)
 
 
 TRUTH = "truth:"
@@ -236,11 +219,10 @@ class DomainsRecipe(Recipe):
                 fix=f"there is {', '.join(rows.column_names)}",
             )
         told = leakage(count_rows(rows, parameters.domain), space)
-        taken = image_table({name: found.rows[name] for name in found.rows.column_names})
         ids, classes = rows["image_id"].to_pylist(), rows[CLASS].to_pylist()
-        columns = [name for name in rows.column_names if name != CLASS]
+        images = image_table({name: rows[name] for name in rows.column_names if name != CLASS})
         return RecipeResult(
-            images=image_table({name: rows[name] for name in columns}),
+            images=images,
             truths={
                 "original": TruthTable(
                     table=truth_table(ids, classes),
@@ -252,14 +234,14 @@ class DomainsRecipe(Recipe):
             columns=_columns(parameters),
             counts={step.name: step.rows_out for step in found.plan.steps},
             documents={
-                SELECTION: document(**selection_report(found, parameters)),
+                SELECTION: document(**selection_report(found.plan, parameters)),
                 DOCUMENT: document(**asdict(told)),
             },
             clusters=parameters.clusters,
             citation=pool.card.citation,
             notes=(*notes, _leakage_note(told)),
             source_hashes={"pool": pool.card.content_hash or found.digest} if in_files else {},
-            source_images={"pool": taken} if in_files else {},
+            source_images={"pool": images} if in_files else {},
             report=DomainsReport(found.plan.steps, told),
         )
 
@@ -270,15 +252,13 @@ def count_rows(rows: pa.Table, domain: str) -> Counts:
     return count_cells(counted, lambda batch: batch.complete)
 
 
-def selection_report(found: Selection, parameters: DomainsParameters) -> dict[str, Any]:
+def selection_report(plan: SelectionPlan, parameters: DomainsParameters) -> dict[str, Any]:
     """Every rule with what it was given and kept, and the sizes of what is chosen, as JSON."""
-    plan = found.plan
-    sizes = zip(plan.chosen.classes, plan.chosen.by_class.tolist(), strict=True)
+    before, chosen = plan.candidates, plan.chosen
+    sizes = zip(chosen.classes, chosen.by_class.tolist(), strict=True)
     return {
         "steps": [asdict(step) for step in plan.steps],
-        "domains": dict(
-            zip(plan.candidates.domains, plan.candidates.by_domain.tolist(), strict=True)
-        ),
+        "domains": dict(zip(before.domains, before.by_domain.tolist(), strict=True)),
         "classes": dict(sorted((pair for pair in sizes if pair[1]), key=lambda p: (-p[1], p[0]))),
         "excluded": dict(parameters.reasons),
     }

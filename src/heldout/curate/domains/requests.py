@@ -80,9 +80,6 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
     ) = None
     keep: KeepColumns = ()
     top: Top | None = None
-    domains: Annotated[
-        tuple[str, ...], option("Only this domain; repeatable.", flag="only-domain", rare=True)
-    ] = ()
     min_domain_share: Annotated[
         float, option("Least share of the rows a domain must have.", ge=0, le=1)
     ] = 0.0
@@ -102,9 +99,6 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
     min_class_domains: Annotated[
         int, option("Domains in which a class must have rows.", ge=1, rare=True)
     ] = 1
-    max_class_share: Annotated[
-        float, option("Most that one domain may hold of a class.", ge=0, le=1, rare=True)
-    ] = 1.0
     min_class: Annotated[int, option("Rows that a class must have.", ge=1)] = 1
     classes: (
         Annotated[
@@ -135,9 +129,8 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "Column split: flag:COLUMN, domain:A,B or values:COLUMN=A,B (held out), rows, "
-                "group:COLUMN (such as uid: nobody in two parts), stratified:COLUMN (the same, with "
-                "shares met in every class and domain).",
+                "Column split: flag:COLUMN, values:COLUMN=A,B (held out), rows, or group:COLUMN "
+                "(such as uid: nobody in two parts).",
                 flag="split-by",
                 rare=True,
             ),
@@ -160,6 +153,12 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
                     f"exclusion {text!r} has no reason",
                     fix="write CLASS=REASON, or name a CSV file",
                 )
+
+    @property
+    def split_columns(self) -> tuple[str, ...]:
+        """Columns that the split and intervals need, which must be kept for them."""
+        column = (self.split or "").partition(":")[2].partition("=")[0]
+        return tuple(name for name in (column, self.clusters) if name)
 
     @property
     def reasons(self) -> Mapping[str, str]:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -174,7 +175,7 @@ Rule = Callable[[Batch], Mask]
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """The rows with the names of the columns that matter. Make one with :func:`reader`.
+    """The rows with the names of the columns that matter. Make one with :func:`read_columns`.
 
     ``kept``        all columns of the rows that are taken
     ``maybe_null``  columns that decide and may have rows without a value
@@ -202,16 +203,11 @@ class Reader:
         return self.rows.scan(wanted, lambda batch, start: work(Batch(self, batch, start)))
 
 
-def reader(
-    rows: Rows,
-    parameters: DomainsParameters,
-    *,
-    where: str,
-    keep: Sequence[str] = (),
-) -> Reader:
+def read_columns(rows: Rows, parameters: DomainsParameters, *, where: str) -> Reader:
     """A reader of the columns that the parameters name; ones that cannot serve are a user's error.
 
-    ``keep``  further columns of the rows that are taken; all but lists by default
+    Of the rows that are taken all columns but lists are kept, or those that are named and those that
+    splits and intervals need.
     """
     import pyarrow as pa
 
@@ -229,6 +225,8 @@ def reader(
     }
     if parameters.similarity is not None:
         wanted["--similarity-column"] = parameters.similarity
+    needed = set(wanted.values())
+    keep = (*parameters.keep, *parameters.split_columns) if parameters.keep else ()
     for option, name in (*wanted.items(), *(("--keep-column", name) for name in keep)):
         if name not in names:
             raise NotFound(
@@ -236,36 +234,31 @@ def reader(
             )
     for option, name in wanted.items():
         held = held_type(rows.schema.field(name).type)
-        number = pa.types.is_integer(held) or pa.types.is_floating(held)
-        text = pa.types.is_string(held) or pa.types.is_large_string(held)
-        if option == "--similarity-column" and not number:
-            raise UserError(f"{where}: column {name!r} is {held}", fix="similarities are numbers")
-        if option != "--similarity-column" and not (text or pa.types.is_integer(held)):
-            raise UserError(
-                f"{where}: column {name!r} is {held}",
-                fix="ids, classes and domains are texts or whole numbers, one per row",
-            )
-    if len(set(wanted.values())) < len(wanted):
+        if option == "--similarity-column":
+            fits, fix = pa.types.is_floating(held), "similarities are numbers"
+        else:
+            fits = held in (pa.string(), pa.large_string())
+            fix = "ids, classes and domains are texts or whole numbers, one per row"
+        if not fits and not pa.types.is_integer(held):
+            raise UserError(f"{where}: column {name!r} is {held}", fix=fix)
+    if len(needed) < len(wanted):
         raise UserError(f"{where}: one column serves twice", fix="name different columns")
-    needed = set(wanted.values())
-    kept = tuple(
-        column.name
-        for column in rows.schema
-        if column.name in needed
-        or (
-            not pa.types.is_nested(column.type)
-            and (not keep or column.name in {*IMAGE_COLUMNS, *keep})
-        )
-    )
-    unsure = frozenset(name for name in needed if not rows.without_nulls(name))
     return Reader(
         rows,
         chosen,
         parameters.class_column,
         parameters.domain,
         parameters.similarity,
-        kept,
-        unsure,
+        kept=tuple(
+            column.name
+            for column in rows.schema
+            if column.name in needed
+            or (
+                not pa.types.is_nested(column.type)
+                and (not keep or column.name in {*IMAGE_COLUMNS, *keep})
+            )
+        ),
+        maybe_null=frozenset(name for name in needed if not rows.without_nulls(name)),
     )
 
 
@@ -275,18 +268,15 @@ def reader(
 def similarity_keys(values: NDArray[Any]) -> Keys:
     """Numbers as unsigned keys, greatest first; equal numbers (also 0.0 and -0.0) have equal keys.
 
-    float16, float32 -> uint32, float64 and whole numbers -> uint64. NaN has no place in the order.
+    float16, float32 -> uint32, float64 and whole numbers (as float64) -> uint64. NaN has no place in
+    the order.
     """
-    if values.dtype.kind == "u":
-        return ~values.astype(np.uint64)
-    if values.dtype.kind == "i":
-        return ~(values.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63))
     # Adding zero turns -0.0 into 0.0. Positive numbers have their order turned, negative ones do not.
-    if values.dtype.itemsize > 4:
-        wide = (values.astype(np.float64) + np.float64(0)).view(np.int64)
-        return (wide ^ (~(wide >> np.int64(63)) & np.int64((1 << 63) - 1))).view(np.uint64)
-    bits = (values.astype(np.float32) + np.float32(0)).view(np.int32)
-    return (bits ^ (~(bits >> np.int32(31)) & np.int32((1 << 31) - 1))).view(np.uint32)
+    if values.dtype.kind == "f" and values.dtype.itemsize <= 4:
+        bits = (values.astype(np.float32) + np.float32(0)).view(np.int32)
+        return (bits ^ (~(bits >> 31) & ((1 << 31) - 1))).view(np.uint32)
+    wide = (values.astype(np.float64) + 0.0).view(np.int64)
+    return (wide ^ (~(wide >> 63) & ((1 << 63) - 1))).view(np.uint64)
 
 
 @dataclass(frozen=True)
@@ -511,7 +501,7 @@ class Step:
         return ", ".join(
             f"{key.replace('_', ' ')} {value:.9g}"
             for key, value in self.details.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(value, int | float)
         )
 
 
@@ -527,17 +517,10 @@ def keep_domains(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
     share stays.
     """
     sizes = counts.by_domain
-    kept = sizes > 0
-    if parameters.domains:
-        missing = [name for name in parameters.domains if name not in counts.domains]
-        if missing:
-            listed = ", ".join(counts.domains[:20]) + (", …" if len(counts.domains) > 20 else "")
-            raise UserError(f"no rows in domain {missing[0]!r}", fix=f"there is {listed}")
-        kept &= np.isin(counts.domains, parameters.domains)
-    # Whole numbers over whole numbers: 0.04 of 25 rows is one row, however 0.04 is rounded.
-    share = _exact(parameters.min_domain_share) * counts.total
-    least = max(-(-share.numerator // share.denominator), parameters.min_domain)
-    kept &= sizes >= least
+    # The share is the decimal that was written: 0.04 of 25 rows is one row, however 0.04 is rounded.
+    share = Fraction(repr(parameters.min_domain_share)) * counts.total
+    least = max(math.ceil(share), parameters.min_domain)
+    kept = (sizes > 0) & (sizes >= least)
     if not kept.any():
         raise UserError(
             f"no domain has {least:,} of {counts.total:,} rows",
@@ -578,14 +561,6 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
     if parameters.min_class_domains > 1:
         spread = (counts.cells > 0).sum(axis=1)
         counts = step("class_domains", counts, spread >= parameters.min_class_domains)
-    if parameters.max_class_share < 1:
-        largest = counts.cells.max(axis=1, initial=0).tolist()
-        share = _exact(parameters.max_class_share)
-        within = [
-            n > 0 and most <= share * n
-            for most, n in zip(largest, counts.by_class.tolist(), strict=True)
-        ]
-        counts = step("class_share", counts, within)
     if parameters.min_class > 1:
         counts = step("class_minimum", counts, counts.by_class >= parameters.min_class)
     if parameters.classes is not None:
@@ -593,21 +568,14 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
         order = sorted(np.flatnonzero(sizes), key=lambda code: (-sizes[code], names[code]))
         kept = np.zeros(len(names), dtype=bool)
         kept[order[: parameters.classes]] = True
-        cut = sizes[order[parameters.classes - 1 : parameters.classes + 1]]
         counts = step(
             "largest_classes",
             counts,
             kept,
             asked=parameters.classes,
             smallest=int(sizes[kept].min()),
-            tie_cut=bool(len(cut) == 2 and cut[0] == cut[1]),
         )
     return counts, steps
-
-
-def _exact(share: float) -> Fraction:
-    """A share as the decimal that was written: 0.29 of 100 rows are 29."""
-    return Fraction(repr(float(share)))
 
 
 # Draws by the hash of each row's id.
@@ -740,11 +708,6 @@ class SelectionPlan:
     threshold: TopKThreshold | None
     notes: tuple[str, ...]
 
-    @property
-    def images(self) -> int:
-        """How many rows are taken in the end."""
-        return self.steps[-1].rows_out
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Selection:
@@ -771,7 +734,7 @@ def plan(
 
     ``progress`` is called with the rows that were read, over all passes.
     """
-    _begin(reader, parameters, progress, take=0)
+    reader.rows.report(progress)
     return _plan(reader, parameters, seed)[0]
 
 
@@ -785,7 +748,7 @@ def select(
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
     import pyarrow as pa
 
-    _begin(reader, parameters, progress, take=1)
+    reader.rows.report(progress)
     made, keeps = _plan(reader, parameters, seed)
     domain_stays = np.append(made.chosen.by_domain > 0, False)
     _, places, parts = lowest_rows(
@@ -801,13 +764,6 @@ def select(
     sums, tables = zip(*parts, strict=True)
     rows = pa.concat_tables(tables).take(places).combine_chunks()
     return Selection(rows=rows, plan=made, digest=_digest(reader, sums))
-
-
-def _begin(reader: Reader, parameters: DomainsParameters, progress: Progress, *, take: int) -> None:
-    """How many passes a request needs; where ties are cut there is one more."""
-    ranked = 0 if parameters.top is None else 2
-    capped = 0 if parameters.domain_cap is None else 2
-    reader.rows.begin(passes=ranked + 1 + capped + take, progress=progress)
 
 
 def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
@@ -924,17 +880,9 @@ def _notes(
             dropped: Any = step.details["dropped"]
             listed = ", ".join(f"{name} ({size:,})" for name, size in dropped.items())
             notes.append(f"domains under {step.details['least']:,} rows are left out: {listed}")
-        if step.name == "exclusions":
-            listed = "; ".join(f"{name} ({why})" for name, why in parameters.reasons.items())
-            notes.append(f"{step.rows_in - step.rows_out:,} rows of excluded classes: {listed}")
         if step.name == "exclusions" and step.details["absent"]:
             absent: Any = step.details["absent"]
             notes.append(f"excluded classes without rows: {', '.join(absent)}")
-        if step.name == "largest_classes" and parameters.classes is not None:
-            if (step.classes_out or 0) < parameters.classes:
-                notes.append(
-                    f"{step.classes_out} classes are left of {parameters.classes} asked for"
-                )
-            if step.details["tie_cut"]:
-                notes.append("the last class has as many rows as one that is left out")
+        if step.name == "largest_classes" and (step.classes_out or 0) < (parameters.classes or 0):
+            notes.append(f"{step.classes_out} classes are left of {parameters.classes} asked for")
     return tuple(notes)

@@ -54,12 +54,7 @@ def build_domains(request: Domains, context: Context) -> Result:
         *step_counts(steps, len(source), testset=testset.name),
         *leakage_records(told, testset.name, asked.domain),
     ]
-    line = (
-        f"labels tell {told.information:.3f} of {told.domain_entropy:.3f} bits of the domain "
-        f"({100 * told.explained:.1f} %); guessed from the label {100 * told.guessed:.1f} % of the "
-        f"time, {100 * told.base:.1f} % without"
-    )
-    return build_result(testset, folder, [*numbers, *shown], context, brief=shown, lines=[line])
+    return build_result(testset, folder, [*numbers, *shown], context, brief=shown)
 
 
 def read_exclusions(texts: Sequence[str]) -> list[str]:
@@ -85,47 +80,35 @@ def read_exclusions(texts: Sequence[str]) -> list[str]:
 
 
 def step_counts(steps: Sequence[Step], rows: int, *, testset: str | None = None) -> list[Count]:
-    """Rows before any rule, then rows, classes and domains after each, then sizes of classes."""
-    found: dict[str, int] = {"rows": rows}
-    for step in steps:
-        found[step.name] = step.rows_out
-        for what, number in (("classes", step.classes_out), ("domains", step.domains_out)):
-            if number is not None:
-                found[f"{step.name}_{what}"] = number
+    """Rows before any rule, what is left after all, and sizes of classes before their cap."""
     last = steps[-1]
-    found |= {
+    found: dict[str, Any] = {
+        "rows": rows,
         "images": last.rows_out,
-        "classes": last.classes_out or 0,
-        "domains": last.domains_out or 0,
+        "classes": last.classes_out,
+        "domains": last.domains_out,
+        "smallest_class": last.details["smallest"],
+        "largest_class": last.details["largest"],
     }
-    for step in steps:
-        for key in ("tied", "tied_cut", "at_cap"):
-            detail = step.details.get(key)
-            if isinstance(detail, int):
-                found[f"{step.name}_{key}"] = detail
-    for key in ("smallest", "largest"):
-        size = last.details[key]
-        if isinstance(size, int):
-            found[f"{key}_class"] = size
     return counts(found, testset=testset)
 
 
 def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | Count]:
     """What labels tell about domains, as records."""
-    interval = wilson(round(told.guessed * told.n), told.n)
-    limits = {
-        "low": float(interval.low),
-        "high": float(interval.high),
-        "interval": interval.method,
-        "level": interval.level,
+    limits = wilson(round(told.guessed * told.n), told.n)
+    interval = {
+        "low": float(limits.low),
+        "high": float(limits.high),
+        "interval": limits.method,
+        "level": limits.level,
     }
-    values: dict[str, tuple[float, dict[str, Any]]] = {
-        "domain_entropy": (told.domain_entropy, {}),
-        "information": (told.information, {}),
-        "explained": (told.explained, {}),
-        "guessed_from_label": (told.guessed, limits),
-        "guessed_without": (told.base, {}),
-    }
+    values: list[tuple[str, float, dict[str, Any]]] = [
+        ("domain_entropy", told.domain_entropy, {}),
+        ("information", told.information, {}),
+        ("explained", told.explained, {}),
+        ("guessed_from_label", told.guessed, interval),
+        ("guessed_without", told.base, {}),
+    ]
     summaries = [
         Summary(
             model=None,
@@ -138,9 +121,8 @@ def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | 
             value=value,
             **more,
         )
-        for name, (value, more) in values.items()
+        for name, value, more in values
     ]
     found = {f"classes_over_{s}_in_one_domain": n for s, n in told.concentrated.items()}
-    found["demonyms"] = sum(leak.suspicion.demonym for leak in told.classes)
-    found["homonyms"] = sum(leak.suspicion.homonym for leak in told.classes)
+    found["demonyms"] = sum(leak.demonym for leak in told.classes)
     return [*summaries, *counts(found, testset=testset)]
