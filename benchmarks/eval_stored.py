@@ -73,7 +73,16 @@ def main() -> None:
                 heldout(source, space, "import", "predictions", str(path), "-t", "val")
             runs = sorted(space.glob("predictions/*/*@*"))
             models = [word for run in runs for word in ("-m", f"predictions:{run}")]
-            commands[name] = (source, space, "eval", *models, "-t", "val", "-o", str(space / "r.html"))
+            commands[name] = (
+                source,
+                space,
+                "eval",
+                *models,
+                "-t",
+                "val",
+                "-o",
+                str(space / "r.html"),
+            )
         found: dict[str, list[tuple[float, float]]] = {name: [] for name in versions}
         for _ in range(asked.rounds):
             for name, (source, space, *arguments) in commands.items():

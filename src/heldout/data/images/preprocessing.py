@@ -215,9 +215,9 @@ def crop_starts(sizes: Any, crop: int) -> np.ndarray:
     >>> crop_starts(np.array([341, 256, 337, 101]), 224).tolist()
     [58, 16, 56, -61]
     """
-    return np.where(
-        sizes < crop, -((crop - sizes) // 2), np.round((sizes - crop) / 2).astype(np.int64)
-    )
+    centred = np.round((sizes - crop) / 2).astype(np.int64)
+    starts: np.ndarray = np.where(sizes < crop, -((crop - sizes) // 2), centred)
+    return starts
 
 
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:

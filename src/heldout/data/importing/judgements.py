@@ -332,7 +332,9 @@ def _import_queue(
             replaced += 1
         new += _in_place(judgement, not_replaced(earlier))
         if refuted is not None:
-            withdrawal = dataclasses.replace(refuted, answer=WITHDRAWN, when=judgement.when, judgement_id="")
+            withdrawal = dataclasses.replace(
+                refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
+            )
             new += _in_place(withdrawal, not_replaced(verdicts))
     added = store.add(new)
     return Imported(added.added, known + added.known, filled.empty, replaced)

@@ -275,9 +275,7 @@ def forecast(
     Small jobs and those on GPUs are not timed. ``kept`` are further options of
     :func:`~heldout.models.predictions.run_models.plan_predictions`.
     """
-    plan = plan_predictions(
-        testset, models, workspace=workspace, images=images, **kept
-    )
+    plan = plan_predictions(testset, models, workspace=workspace, images=images, **kept)
     if not plan.pending:
         return Forecast(plan)
     done = images_done(plan, workspace=workspace, images=images)

@@ -193,9 +193,17 @@ class Compare(Request, frozen=True, kw_only=True):
     by: By = ()
     cluster: Cluster | None = None
     all_pairs: Annotated[bool, option("Compare every model with every other.")] = False
+    consistency: Annotated[bool, option("Error consistency (kappa of being right) instead.")] = (
+        False
+    )
     level: Level = 0.95
     replicates: Replicates = 1000
     seed: Seed = 0
+
+    def check(self) -> None:
+        """Kappas are of whole sets."""
+        if self.consistency:
+            unused(self, "consistency", "by", "cluster")
 
 
 class Fit(Request, frozen=True, kw_only=True):

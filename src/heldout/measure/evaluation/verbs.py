@@ -35,6 +35,7 @@ from heldout.measure.evaluation.prediction import (
 from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Predict, Score
 from heldout.measure.evaluation.resolve import Evaluation, drawn, image_source, misses, resolve
 from heldout.measure.score.compare import compare as compare_pairs
+from heldout.measure.score.compare import consistency_records
 from heldout.measure.score.fits import AXES, fit_lines, fit_points, read_population
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
@@ -215,8 +216,11 @@ def compare(request: Compare, context: Context) -> Result:
         pairs = [(model, first) for model in found.models if model != first]
         if request.all_pairs:
             pairs = list(combinations(found.models, 2))
-        cluster = job.cluster(found.testset)
-        records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **job.drawn)
+        if request.consistency:
+            records += consistency_records(found, pairs, level=request.level)
+        else:
+            cluster = job.cluster(found.testset)
+            records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **job.drawn)
         measured.append(found)
     lines = list(planning_lines(records, measured, request.level))
     return Results(records=tuple(records), lines=lines, measured=tuple(measured))

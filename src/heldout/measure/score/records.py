@@ -143,7 +143,7 @@ class Comparison(_OfSlice):
 
     record: ClassVar[str] = "comparison"
     table: ClassVar[Table] = Table(
-        "differences (model minus other), in points where of shares",
+        "{title}",
         ("model", "other", "test set=testset", "metric", "slice=shown_slice", "n:,", "difference=shown",
          "p:.3g", "test"),
     )  # fmt: skip
@@ -160,6 +160,13 @@ class Comparison(_OfSlice):
     p: float | None = None
     test: str | None = None
     reason: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What the numbers are."""
+        if self.metric == "error_consistency":
+            return "error consistency (kappa)"
+        return "differences (model minus other), in points where of shares"
 
     @property
     def shown(self) -> str:
