@@ -432,16 +432,13 @@ class OutOfVocabulary:
         for parent in tree.parents(node):
             for below, distance in tree.distances_down(parent).items():
                 steps[below] = min(distance, steps.get(below, distance))
-        # What is over or under a right label names the same thing, more or less exactly.
-        same = {near for label in labels if label in tree for near in tree.distances_up(label)}
-        same |= {near for label in labels if label in tree for near in tree.distances_down(label)}
         outside = []
         for near in sorted(steps, key=lambda n: (steps[n], n)):
             if near not in self.names or not steps[near]:
                 continue
             if near in self._classes:
                 inside[near] = None
-            elif near not in self._covered and near not in same:
+            elif near not in self._covered:
                 outside.append(near)
         return tuple(inside), tuple(outside[:NEAREST])
 
@@ -450,11 +447,11 @@ class OutOfVocabulary:
         return frozenset(item.node for item in self.space)
 
     @cached_property
-    def _covered(self) -> frozenset[str]:
-        """What is over or under a class."""
+    def _covered(self) -> set[str]:
+        """What is over or under a class: it names the same thing, more or less exactly."""
         found: set[str] = set()
         for node in self._classes:
             if node in self.hierarchy:
                 found.update(self.hierarchy.distances_up(node))
                 found.update(self.hierarchy.distances_down(node))
-        return frozenset(found)
+        return found
