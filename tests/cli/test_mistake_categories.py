@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,8 @@ def test_by_rules_then_learned(
     ran = run("mistakes", "propose", "-t", "pets-1", "--judged", file, "--json")
     assert ran.code == 0, ran.err
     assert "learned from 120 judged mistakes of judged.jsonl" in ran.err
+    (said,) = re.findall(r"of 120 judged ones .*, (\d+) % .*\(kappa ([\d.]+)\)", ran.err)
+    assert int(said[0]) > 90 and float(said[1]) > 0.8
     learned = {(row["image_id"], row["prediction"]): row for row in of(ran, "proposal")}
     right = [learned[key]["category"] == answer[0] for key, answer in verdicts.items()]
     assert np.mean(right) > 0.95

@@ -448,8 +448,7 @@ ModelArgs = Annotated[
 EncoderName = Annotated[
     str,
     option(
-        "Image-text model: conse, conse:lite1, open_clip:ARCH/TAG or "
-        "file.py:object.",
+        "Image-text model: conse, conse:lite1, open_clip:ARCH/TAG or file.py:object.",
         "-e",
     ),
 ]

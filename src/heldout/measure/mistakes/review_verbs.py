@@ -66,6 +66,7 @@ from heldout.models.adapters import load_encoder
 from heldout.models.embeddings import embed
 from heldout.models.predictions import Predictions
 from heldout.models.predictions.ledger import stored_predictions
+from heldout.stats.agreement import cohen_kappa
 
 Answers = dict[Key, tuple[str, str]]
 """(image, prediction) to (category, severity)."""
@@ -107,6 +108,7 @@ def propose(request: requests.Propose, context: Context) -> Result:
             judged = evidence_table(known, knowledge)
             proposals = propose_learning(table, judged, answers, seed=request.seed)
             context.note(f"learned from {len(known):,} judged mistakes of {', '.join(parts)}")
+            context.note(_agreement(proposals, answers))
         except NotApplicable as error:
             if request.judged:
                 raise
@@ -133,6 +135,19 @@ def propose(request: requests.Propose, context: Context) -> Result:
         records=[*numbers, *rows],
         brief=[*numbers, *rows],
         lines=[f"truth {truth}, {len(proposals):,} mistakes; suggested severity: {told}"],
+    )
+
+
+def _agreement(proposals: Sequence[Proposal], answers: Answers) -> str:
+    """How far proposals agree with people, where both are there: each is made without its image."""
+    pairs = [(p.category, answers[p.key][0]) for p in proposals if p.key in answers]
+    if not pairs:
+        return "none of these mistakes is judged: how good the proposals are is not known"
+    same = sum(proposed == judged for proposed, judged in pairs)
+    kappa = cohen_kappa(*zip(*pairs, strict=True))
+    return (
+        f"of {len(pairs):,} judged ones among these, each proposed from judgements of other images, "
+        f"{100 * same / len(pairs):.0f} % have the people's category (kappa {kappa:.2f})"
     )
 
 
