@@ -82,7 +82,7 @@ def estimate(
     column ``cluster``. Too few images or clusters to estimate a spread give the value alone and a
     reason.
     """
-    # In order of name: what is drawn for a model must not depend on its place.
+    # In order of name: the last digits of float32 sums depend on a model's place.
     order = sorted(range(len(part.models)), key=part.models.__getitem__)
     named = part.of_models([part.models[m] for m in order])
     rng = generator(options.seed, part, purpose)
@@ -145,7 +145,7 @@ def _calibration(
         method="t",
         bounds=(0.0, 1.0),
     )
-    value, symmetric = np.atleast_1d(found.value), found.interval
+    value, symmetric = found.value, found.interval
     basic = interval_from_replicates(
         value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
     )
