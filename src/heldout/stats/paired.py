@@ -142,7 +142,8 @@ def paired_bootstrap(
     ``bounds`` are those of a value of one model, other ``options`` (``rng``, ``replicates``, ``level``,
     ``strata``, ``clusters``, ``weights``) as in :func:`heldout.stats.bootstrap.bootstrap_mean`.
 
-    The interval is difference ± t × standard error; p is from the same t, so that p lies below ``1 - level`` exactly where the interval leaves out 0. Where no two images differ in
+    The interval is difference ± t × standard error; p is from the same t, so that p
+    lies below ``1 - level`` exactly where the interval leaves out 0. Where no two images differ in
     their difference, p is that of a sign test over the units drawn.
 
     >>> rng = np.random.default_rng(0)
