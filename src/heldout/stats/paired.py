@@ -134,18 +134,15 @@ def paired_bootstrap(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
     *,
-    rng: np.random.Generator,
-    replicates: int = 1000,
-    level: float = 0.95,
-    strata: npt.ArrayLike | None = None,
-    clusters: npt.ArrayLike | None = None,
-    weights: npt.ArrayLike | None = None,
     bounds: tuple[float, float] | None = (0.0, 1.0),
+    **options: Any,
 ) -> PairedDifference:
     """The difference of the means of ``a`` and ``b`` (n,), each image compared with itself.
 
-    Options as in :func:`heldout.stats.bootstrap.bootstrap_mean`; ``bounds`` are those of a value
-    of one model. The interval is difference ± t × standard error; p is from the same t, so that p
+    ``bounds`` are those of a value of one model, other ``options`` (``rng``, ``replicates``, ``level``,
+    ``strata``, ``clusters``, ``weights``) as in :func:`heldout.stats.bootstrap.bootstrap_mean`.
+
+    The interval is difference ± t × standard error; p is from the same t, so that p
     lies below ``1 - level`` exactly where the interval leaves out 0. Where no two images differ in
     their difference, p is that of a sign test over the units drawn.
 
@@ -159,18 +156,10 @@ def paired_bootstrap(
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape:
         raise ValueError("a and b must have one shape (n,): joined by image, in one order")
-    width = None if bounds is None else bounds[1] - bounds[0]
-    result = bootstrap_mean(
-        first - second,
-        rng=rng,
-        replicates=replicates,
-        level=level,
-        strata=strata,
-        clusters=clusters,
-        weights=weights,
-        bounds=None if width is None else (-width, width),
-        method="t",
-    )
+    if bounds is not None:
+        width = bounds[1] - bounds[0]
+        bounds = (-width, width)
+    result = bootstrap_mean(first - second, bounds=bounds, method="t", **options)
     return PairedDifference(result.value, result.interval, no_difference(result))
 
 

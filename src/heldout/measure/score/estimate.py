@@ -82,7 +82,7 @@ def estimate(
     column ``cluster``. Too few images or clusters to estimate a spread give the value alone and a
     reason.
     """
-    # In order of name: what is drawn for a model must not depend on its place.
+    # In order of name: the last digits of float32 sums depend on a model's place.
     order = sorted(range(len(part.models)), key=part.models.__getitem__)
     named = part.of_models([part.models[m] for m in order])
     rng = generator(options.seed, part, purpose)
@@ -145,7 +145,7 @@ def _calibration(
         method="t",
         bounds=(0.0, 1.0),
     )
-    value, symmetric = np.atleast_1d(found.value), found.interval
+    value, symmetric = found.value, found.interval
     basic = interval_from_replicates(
         value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
     )
@@ -184,14 +184,14 @@ def scores(
 ) -> list[Score]:
     """Score records of every model: the whole set, then each slice of each entry of ``by``.
 
-        ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
-        ``frequency@0.2,0.5``; see :mod:`heldout.measure.score.slices`). For each, a further record
-    with the statistic ``worst`` gives the worst slice of at least ``minimum_n`` images, its interval widened
-        for having looked at all of them. An image counts once in each, even where the truth has several
-        rows for it, unless the metric averages over classes. A slice too small for its kind of interval
-        has none, and so has everything under ``cluster`` where there are too few clusters; the records
-        say why. Under a weighted metric, a slice whose images weigh nothing has no record.
-        Precision and recall give a record for each class and are not sliced further.
+    ``by`` names columns, conjunctions or binned columns (``domain``, ``x&y``,
+    ``frequency@0.2,0.5``; see :mod:`heldout.measure.score.slices`). For each, a further record
+    with the statistic ``worst`` gives the worst slice of at least ``minimum_n`` images, its interval
+    widened for having looked at all of them. An image counts once in each, even where the truth has
+    several rows for it, unless the metric averages over classes. What is too small for its kind of
+    interval has none, and so has everything under ``cluster`` where there are too few clusters; the
+    records say why. Under a weighted metric, a slice whose images weigh nothing has no record.
+    Precision and recall give a record for each class and are not sliced further.
     """
     options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:

@@ -105,11 +105,14 @@ class Partition:
     single: bool
 
     def of_slices(self, kept: np.ndarray) -> Partition:
-        """Some of the slices by their codes, which rise."""
-        chosen = np.isin(self.codes, kept)
-        codes = np.searchsorted(kept, self.codes[chosen])
+        """Some of the slices, by their codes in the order that they shall have."""
+        table = np.full(len(self.names), -1)
+        table[kept] = np.arange(len(kept))
+        codes = table[self.codes]
         names = tuple(self.names[code] for code in kept)
-        return replace(self, positions=self.positions[chosen], codes=codes, names=names)
+        return replace(
+            self, positions=self.positions[codes >= 0], codes=codes[codes >= 0], names=names
+        )
 
     def slices(self) -> dict[str, np.ndarray]:
         """Slice name -> sorted positions among the measured rows; empty ones omitted."""
