@@ -119,10 +119,11 @@ class FileNames:
         if is_image_name(given):
             suffix = PurePosixPath(given).suffix
             given = given.removesuffix(suffix)
-        name = f"{safe_name(given)}{suffix}"
-        if (folder.casefold(), name.casefold()) in self._taken:
-            digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
-            name = f"{safe_name(given)}-{digest[:16]}{suffix}"
+        name, length = f"{safe_name(given)}{suffix}", 8
+        digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
+        while (folder.casefold(), name.casefold()) in self._taken:
+            name = f"{safe_name(given)}-{digest[:length]}{suffix}"
+            length += 8
         self._taken.add((folder.casefold(), name.casefold()))
         return name
 
