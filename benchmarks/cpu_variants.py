@@ -159,7 +159,7 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
     from PIL import Image
 
     from heldout.data.images.decode import decode
-    from heldout.data.images.preprocessing import apply_geometry, crop_offset, resized_size
+    from heldout.data.images.preprocessing import apply_geometry, crop_starts, resized
     from heldout.models.adapters.efficientnet_lite import onnx_bytes
     from heldout.models.adapters.model import model_input
     from heldout.models.adapters.onnx import MICRO_BATCH, Session
@@ -177,9 +177,9 @@ def variant_stages(name: str, folder: Path, photos: Path, count: int) -> Round:
         return Image.open(io.BytesIO(data)).convert("RGB")
 
     def plain_resize(image: Any) -> np.ndarray:
-        width, height = resized_size(*image.size, geometry)
-        left = crop_offset(width, geometry.crop_width)
-        top = crop_offset(height, geometry.crop_height)
+        height, width = map(int, resized(image.height, image.width, geometry))
+        left = int(crop_starts(width, geometry.crop_width))
+        top = int(crop_starts(height, geometry.crop_height))
         box = (left, top, left + geometry.crop_width, top + geometry.crop_height)
         return np.asarray(image.resize((width, height), resampling).crop(box))
 

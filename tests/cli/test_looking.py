@@ -108,4 +108,4 @@ def test_the_folder_that_a_set_was_read_from_is_named(tmp_path: Path, example: T
     )
     save(made, tmp_path / "testsets" / "read")
     (parent,) = lineage(Workspace(tmp_path), "read").ancestors
-    assert (parent.kind, parent.name) == ("file", "photos")
+    assert (parent.state, parent.name) == ("file", "photos")

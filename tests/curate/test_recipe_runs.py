@@ -88,7 +88,7 @@ def test_rendered_images_are_in_the_set_with_their_hashes() -> None:
         p.relative_to(folder).as_posix() for p in folder.rglob("*.png")
     }
     assert all((row["width"], row["height"]) == (5, 5) for row in rows)
-    assert verify(Path("testsets/drawn"), decode=True).findings == ()
+    assert verify(Path("testsets/drawn")).findings == ()
     origins = {
         row["image_id"]: row["value"]
         for row in testset.memberships.to_pylist()

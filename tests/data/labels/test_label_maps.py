@@ -136,7 +136,7 @@ def test_top_k_of_all_classes_agrees_with_logits(label_map: LabelMap, seed: int)
     topk = np.argsort(-logits, axis=1)
     read = label_map.read_topk(topk)
     if label_map.reading == "full":
-        best = label_map.map_truth(logits.argmax(axis=1))
+        best = label_map.target_of_source[logits.argmax(axis=1)]
     else:
         best = label_map.map_logits(logits).argmax(axis=1)
     assert np.array_equal(read.targets[:, 0], best)

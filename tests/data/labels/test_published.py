@@ -54,7 +54,8 @@ def test_the_clean_baseline_brackets_published_accuracies(
     folder = shared_data / "imagenetv2"
     label_map = published_map(name)
     listing = json.loads((folder / "datasets/imagenet-validation-original.json").read_text())
-    truth = label_map.map_truth(label_map.source.indices(w for _, w in listing["image_filenames"]))
+    indices = label_map.source.indices(w for _, w in listing["image_filenames"])
+    truth = label_map.target_of_source[indices]
     keep = truth >= 0
     assert keep.sum() == 10_000
     topk = np.load(folder / f"predictions/imagenet-validation-original/{model}.npy")[keep]

@@ -90,8 +90,7 @@ class Preprocessing:
             if len(getattr(self, key)) != 3:
                 raise UserError(f"{key} of a preprocessing needs 3 values", fix="one per channel")
         for number in (self.scale, *self.mean, *self.std):
-            plain = isinstance(number, int | float) and not isinstance(number, bool)
-            if not plain or not math.isfinite(number):
+            if not isinstance(number, int | float) or not math.isfinite(number):
                 raise UserError(
                     f"{number!r} in a preprocessing", fix="scale, mean, std are finite numbers"
                 )
@@ -215,9 +214,8 @@ def crop_starts(sizes: Any, crop: int) -> np.ndarray:
     >>> crop_starts(np.array([341, 256, 337, 101]), 224).tolist()
     [58, 16, 56, -61]
     """
-    centred = np.round((sizes - crop) / 2).astype(np.int64)
-    starts: np.ndarray = np.where(sizes < crop, -((crop - sizes) // 2), centred)
-    return starts
+    spare = np.asarray(sizes) - crop
+    return np.where(spare < 0, -(-spare // 2), np.round(spare / 2).astype(np.int64))
 
 
 def normalise(pixels: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:

@@ -353,7 +353,16 @@ STORES = ("s3", "gs", "az")
 """Schemes of the stores that are read, by the package obstore."""
 
 
-class ObjectStoreSource(_Lazy):
+class _Remote(_Lazy):
+    """A source behind a URL; ``ids`` are its images, where they are known."""
+
+    def __init__(self, url: str, *, ids: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self.url = url.rstrip("/")
+        self._ids = _checked_ids(ids)
+
+
+class ObjectStoreSource(_Remote):
     """The images below a URL such as ``s3://bucket/prefix``; an id is the path from there.
 
     ``ids`` saves the listing. Credentials, region and endpoint come from the environment, in the
@@ -361,11 +370,6 @@ class ObjectStoreSource(_Lazy):
     A store that does not answer, after several attempts, raises ``ConnectionError``: no image is
     bad for that.
     """
-
-    def __init__(self, url: str, *, ids: Sequence[str] | None = None) -> None:
-        super().__init__()
-        self.url = url.rstrip("/")
-        self._ids = _checked_ids(ids)
 
     def _make(self) -> Any:
         store = require("obstore.store", extra="stores", purpose=f"reading {self.url}")
@@ -417,7 +421,7 @@ _ATTEMPTS = 4
 _AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
-class WebSource(_Lazy):
+class WebSource(_Remote):
     """The images below a URL such as ``https://host/folder``; an id is the path from there.
 
     A web server cannot be listed, so the ids come with it: those of a test set, mostly. A server
@@ -432,9 +436,7 @@ class WebSource(_Lazy):
         ids: Sequence[str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__()
-        self.url = url.rstrip("/")
-        self._ids = _checked_ids(ids)
+        super().__init__(url, ids=ids)
         self._sleep = sleep
 
     def _make(self) -> Any:

@@ -62,16 +62,14 @@ class Panel:
         """The answers of two workers to the subjects that both answered; Cohen's kappa."""
         self.need_people()
         self._need_single()
-        rows = []
-        for who in (one, other):
+        cells = np.full((2, len(self.subjects)), -1)
+        for row, who in zip(cells, (one, other), strict=True):
             if who not in self.workers:
                 raise NotFound(f"no answers by {who!r}", fix="see the panel's workers")
             mine = self.worker == self.workers.index(who)
-            rows.append((self.subject[mine], self.answer[mine]))
-        _, first, second = np.intersect1d(
-            rows[0][0], rows[1][0], assume_unique=True, return_indices=True
-        )
-        return rows[0][1][first], rows[1][1][second]
+            row[self.subject[mine]] = self.answer[mine]
+        first, second = cells[:, (cells >= 0).all(axis=0)]
+        return first, second
 
     @property
     def is_shared(self) -> bool:

@@ -161,7 +161,7 @@ def _prepare(engine: Engine) -> None:
     where = engine.url.render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
-            if _has_version(connection):
+            if sa.inspect(connection).has_table(version_table.name):
                 _check_version(connection, where)
                 return
         with begin_write(engine) as connection:
@@ -182,10 +182,6 @@ def _prepare(engine: Engine) -> None:
                 fix="check the address and that you may write there",
             ) from None
         raise
-
-
-def _has_version(connection: Connection) -> bool:
-    return sa.inspect(connection).has_table(version_table.name)
 
 
 def _check_version(connection: Connection, where: str) -> None:

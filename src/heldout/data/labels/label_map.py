@@ -196,7 +196,11 @@ class LabelMap:
 
     @cached_property
     def target_of_source(self) -> Indices:
-        """(N,): the target index of each source class, -1 where none accepts it."""
+        """(N,): the target index of each source class, -1 where none accepts it.
+
+        Indexed by the truths of the source's test set it picks the clean baseline of a subset: the
+        images whose target is not -1, judged with this same map.
+        """
         if self.overlaps:
             raise self._error(
                 f"{self.source.ids[self.overlaps[0]]} belongs to several targets",
@@ -207,22 +211,14 @@ class LabelMap:
         table.flags.writeable = False
         return table
 
-    def map_truth(self, truth: NDArray[Any]) -> Indices:
-        """Source indices to target indices of the same shape, -1 for a class outside the target.
-
-        The clean baseline of a subset: the images of the source's test set whose mapped truth is
-        not -1, judged with this same map.
-        """
-        checked = _checked_indices(truth, len(self.source), "class", minimum=-1)
-        return np.where(checked < 0, np.int64(-1), self.target_of_source[checked])
-
     def map_topk(self, topk: NDArray[Any]) -> Indices:
         """(n, k) source indices, best first, to (n, k) target indices; -1 = in no target.
 
         Ranks stay where they are: this is argmax over N judged on K. A source index of -1 means
         no prediction and stays -1.
         """
-        return self.map_truth(topk)
+        checked = _checked_indices(topk, len(self.source), "class", minimum=-1)
+        return np.where(checked < 0, np.int64(-1), self.target_of_source[checked])
 
     def restrict_topk(self, topk: NDArray[Any]) -> MappedTopk:
         """(n, k) source indices, best first, to the best targets among the K.

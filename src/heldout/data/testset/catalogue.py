@@ -129,7 +129,6 @@ class Ancestor:
     """Something a test set was made from.
 
     ``child``     the test set that names it; ``depth`` counts steps from the one asked about
-    ``kind``      ``testset`` or ``file``
     ``relation``  what it is to its child, where the card says so, else an empty text
     ``hash``      as the child's card has it, else an empty text
     ``state``     ``present`` in the workspace, ``changed`` (present with another hash), ``absent``,
@@ -139,7 +138,6 @@ class Ancestor:
     name: str
     child: str
     depth: int
-    kind: Literal["testset", "file"]
     relation: str
     hash: str
     state: Literal["present", "changed", "absent", "file"]
@@ -197,7 +195,6 @@ def _ancestor(parent: Mapping[str, Any], child: str, depth: int, card: Card | No
         name=str(parent.get("name") or parent.get("file") or parent.get("folder") or ""),
         child=child,
         depth=depth,
-        kind="file" if state == "file" else "testset",
         relation=str(parent.get("relation", "")),
         hash=recorded,
         state=state,

@@ -51,69 +51,43 @@ def hash_table(table: Any) -> str:
 
 
 def _hash_columns(columns: Sequence[Any]) -> str:
-    """:func:`hash_rows` of rows as canonical JSON, for millions of rows.
-
-    Every distinct value is encoded once. An encoded value with what stands after it never begins
-    another one, so rows stand in the order of their lines when they stand in that of their values.
-    """
-    import numpy as np
+    """:func:`hash_rows` of rows as canonical JSON, for millions of rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts, ranks = [], []
-    for number, column in enumerate(columns):
-        before = "," if number else "["
-        last = number == len(columns) - 1
-        codes, encoded = _encoded(column)
-        order = pc.array_sort_indices(_joined(encoded, "]" if last else ","))
-        rank = np.empty(len(encoded), dtype=np.int64)
-        rank[order.to_numpy()] = np.arange(len(encoded))
-        ranks.append(rank[codes])
-        parts.append(_joined(before, encoded.take(order), "]\n" if last else ""))
-    rows = np.lexsort(ranks[::-1])
+    parts: list[Any] = ["["]
+    for column in columns:
+        parts += [_encoded(column), ","]
+    parts[-1] = "]\n"
+    text = pa.large_string()
+    cells = [pa.scalar(part, text) if isinstance(part, str) else part for part in parts]
+    lines = pc.binary_join_element_wise(*cells, pa.scalar("", text))
+    order = pc.array_sort_indices(lines)
     digest = hashlib.sha256()
-    for first in range(0, len(rows), _BLOCK):
-        block = rows[first : first + _BLOCK]
-        cells = [part.take(pa.array(rank[block])) for part, rank in zip(parts, ranks, strict=True)]
-        lines = _joined(*cells)
-        ends = np.frombuffer(lines.buffers()[1], dtype=np.int64)[lines.offset :]
-        digest.update(memoryview(lines.buffers()[2])[ends[0] : ends[len(lines)]])
+    for first in range(0, len(lines), _BLOCK):
+        block = lines.take(order.slice(first, _BLOCK))
+        ends = np.frombuffer(block.buffers()[1], dtype=np.int64)[block.offset :]
+        digest.update(memoryview(block.buffers()[2])[ends[0] : ends[len(block)]])
     return digest.hexdigest()
 
 
-def _joined(*parts: Any) -> Any:
-    """Texts side by side, row by row, as large strings."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    nothing = pa.scalar("", pa.large_string())
-    cells = [
-        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
-    ]
-    return pc.binary_join_element_wise(*cells, nothing)
-
-
-def _encoded(column: Any) -> tuple[Any, Any]:
-    """A column as codes, int64 (n,), and the distinct JSON texts that they stand for."""
-    import numpy as np
+def _encoded(column: Any) -> Any:
+    """A column as JSON texts; every distinct value is encoded once."""
     import pyarrow as pa
 
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    codes = np.arange(len(values))
+    codes = None
     floats = pa.types.is_floating(values.type)  # 0.0 and -0.0 are equal and written differently
     if not (floats or pa.types.is_nested(values.type) or pa.types.is_null(values.type)):
         coded = values.dictionary_encode(null_encoding="encode")
-        codes = coded.indices.to_numpy(zero_copy_only=False)
-        values = coded.dictionary
+        codes, values = coded.indices, coded.dictionary
     plain = values.to_pylist()
     if floats:  # those that are no numbers have no JSON form and become text
         plain = [v if v is None or v - v == 0 else repr(v) for v in plain]
     texts = pa.array(map(_encode, plain), pa.large_string())
-    distinct = texts.dictionary_encode()  # two values may be written alike
-    again = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return again[codes], distinct.dictionary
+    return texts if codes is None else texts.take(codes)
 
 
 def images_hash(table: Any, namespace: str | None = None) -> str:

@@ -119,10 +119,11 @@ class FileNames:
         if is_image_name(given):
             suffix = PurePosixPath(given).suffix
             given = given.removesuffix(suffix)
-        name = f"{safe_name(given)}{suffix}"
-        if (folder.casefold(), name.casefold()) in self._taken:
-            digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
-            name = f"{safe_name(given)}-{digest[:16]}{suffix}"
+        name, length = f"{safe_name(given)}{suffix}", 8
+        digest = hashlib.sha256(f"{row.image_id}\n{row.class_id}".encode()).hexdigest()
+        while (folder.casefold(), name.casefold()) in self._taken:
+            name = f"{safe_name(given)}-{digest[:length]}{suffix}"
+            length += 8
         self._taken.add((folder.casefold(), name.casefold()))
         return name
 
@@ -270,10 +271,11 @@ def unique_names(space: LabelSpace) -> tuple[str, ...]:
     usual = [_one_line(item.name) for item in space]
     counts = Counter(usual)
     taken = {name for name in usual if counts[name] == 1}
-    names = []
+    names: list[str] = []
     for item, name in zip(space, usual, strict=True):
         if counts[name] > 1:
-            name = next(n for n in _candidates(item, name) if n not in taken)
+            own = (*_others(item), item.id, f"{item.id}, {len(names)}")
+            name = next(n for extra in own if (n := f"{name} ({extra})") not in taken)
             taken.add(name)
         names.append(name)
     return tuple(names)
@@ -283,11 +285,9 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _candidates(item: Class, name: str) -> list[str]:
-    other = [_one_line(synonym) for synonym in item.names[1:]]
-    if not other and item.parents:
-        nodes = LabelSpace.load("wordnet-nodes")
-        other = [nodes.get(parent).name for parent in item.parents if parent in nodes]
-    return [f"{name} ({extra})" for extra in [*other, item.id]] + [
-        f"{name} ({item.id}, {n})" for n in range(2, 1000)
-    ]
+def _others(item: Class) -> list[str]:
+    """What may tell a class from another of its name: its synonyms, else its parents."""
+    if item.names[1:] or not item.parents:
+        return [_one_line(synonym) for synonym in item.names[1:]]
+    nodes = LabelSpace.load("wordnet-nodes")
+    return [nodes.get(parent).name for parent in item.parents if parent in nodes]

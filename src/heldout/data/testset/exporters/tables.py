@@ -120,9 +120,11 @@ def _cell(value: Any) -> Any:
         return join_list(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else None
-    return value
+    return _finite(value)
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _write(table: pa.Table, path: Path, suffix: str) -> None:
@@ -136,7 +138,5 @@ def _write(table: pa.Table, path: Path, suffix: str) -> None:
     else:
         with path.open("w", encoding="utf-8", newline="") as handle:
             for row in table.to_pylist():
-                for name, value in row.items():
-                    if isinstance(value, float) and not math.isfinite(value):
-                        row[name] = None
-                handle.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+                plain = {name: _finite(value) for name, value in row.items()}
+                handle.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
