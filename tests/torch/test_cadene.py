@@ -118,8 +118,6 @@ def test_names_and_mistakes_in_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_model("cadene:squeezenet1_1", pretrained=False).name == "cadene:squeezenet1_1"
     with pytest.raises(NotFound, match="no model cadene:resnet19: it has resnet1"):
         load("resnet19")
-    with pytest.raises(NotFound, match=r"no weights 'x' for dpn92: it has imagenet\+5k"):
-        load("dpn92.x")
     monkeypatch.setitem(sys.modules, "pretrainedmodels", None)
     with pytest.raises(MissingExtra, match=r"pip install 'heldout\[cadene\]'"):
         load("resnet18")

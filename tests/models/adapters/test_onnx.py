@@ -177,8 +177,8 @@ def test_model_json_serves_a_folder_and_its_own_name_wins(tmp_path: Path) -> Non
 
 WRONG = {
     "classes": ({"classes": 4}, {}, "gives 5 outputs per image, its label space has 4 classes"),
-    "size": ({}, {"crop_height": 5}, "takes images of 6 × 6, its sidecar states 5 × 6"),
-    "layout": ({}, {"layout": "NHWC"}, "state NCHW"),
+    "size": ({}, {"crop_height": 5}, "its sidecar states NCHW with 5 × 6"),
+    "layout": ({}, {"layout": "NHWC"}, "its sidecar states NHWC with 6 × 6: correct layout"),
     "mean": ({}, {"mean": [0.5, 0.5]}, "mean of a preprocessing needs 3 values"),
     "text mean": ({}, {"mean": ["a", "b", "c"]}, "numbers"),
     "zero std": ({}, {"std": [1, 0, 1]}, "not above 0"),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -80,17 +79,6 @@ def test_onnx_files_and_patterns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         UserError, match="lite0 does not take the model arguments size: it takes none"
     ):
         load_model("lite0", size=3)
-
-
-def test_two_models_of_one_name_are_refused(tmp_path: Path) -> None:
-    first = write_model(tmp_path / "a", small_graph(seed=0))
-    second = write_model(tmp_path / "b", small_graph(seed=1))
-    with pytest.raises(UserError, match="is a second model named 'small'"):
-        load_models([f"onnx:{first}", f"onnx:{second}"])
-    stated = json.loads((tmp_path / "b" / "small.json").read_text())
-    (tmp_path / "b" / "small.json").write_text(json.dumps({**stated, "name": "other"}))
-    models = load_models([f"onnx:{first}", f"onnx:{second}", f"onnx:{first}"])
-    assert [model.name for model in models] == ["small", "other"]
 
 
 def test_prediction_files(tmp_path: Path) -> None:

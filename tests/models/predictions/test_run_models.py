@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from heldout.core.engine import Shard
-from heldout.core.errors import HeldoutError, NotApplicable, UserError
+from heldout.core.errors import HeldoutError, NotApplicable
 from heldout.core.workspace import Workspace
 from heldout.data.images import BadImage
 from heldout.data.images.preprocessing import Geometry, pixels_of
@@ -131,8 +131,6 @@ def test_top_k_alone_is_small_and_stated(tmp_path: Path) -> None:
     assert run.run["keeps"] == "topk"
     (full,) = predict(testset, [ColourModel()], workspace=Workspace(tmp_path))
     assert full.run["keeps"] == "logits" and full.folder == run.folder
-    with pytest.raises(UserError, match="--keep"):
-        predict(testset, [ColourModel()], workspace=Workspace(tmp_path), keep="everything")
 
 
 def test_a_run_that_holds_more_will_do(tmp_path: Path) -> None:

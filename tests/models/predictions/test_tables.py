@@ -125,6 +125,10 @@ def test_timm_descriptions_are_class_names(tmp_path: Path, form: str) -> None:
         options: dict[str, Any] = {"topk": 3, "separate": separate, "index": False, "kind": "prob"}
         frame = timm_frame(label="description", space=CLEAR, **options)
         path = timm_write(frame, tmp_path, form)
+        if form == "csv" and not separate:
+            with pytest.raises(BadFile, match=r"no class named .*--include-index"):
+                read_prediction_table(path, label_space=CLEAR)
+            continue
         ids, outputs = read_prediction_table(path, label_space=CLEAR)
         assert ids == IDS and outputs.topk.tolist() == TOPK.tolist()
         path = timm_write(timm_frame(label="description", **options), tmp_path, form)
@@ -230,7 +234,7 @@ def test_numbers_that_are_ids_and_indices_are_refused_where_they_disagree(tmp_pa
         (["image_id", "index"], ["a", "[1 2 ... 3]"], "shortened when it was printed"),
         (["image_id", "index"], ["a", "[1 2"], "cut short"),
         (["image_id", "label"], ["a", "zebra"], "no class named 'zebra'"),
-        (["image_id", "label"], ["a", "['t0' t1]"], "not a list of quoted texts"),
+        (["image_id", "label"], ["a", "['tench, Tinca tinca']"], "--include-index"),
         (["image_id", "label"], ["a", "t0|t9"], "'t9' is not a class of toys"),
         (["image_id", "index"], ["", "1"], "row 2 has no image id"),
         (["image_id", "index"], ["start", "1"], "'start' in rows 1 and 2"),

@@ -80,13 +80,12 @@ def lite_graph(weights: Mapping[str, np.ndarray], size: int, repeats: Sequence[i
             value,
             graph.constant(f"{name}.kernel", folded),
             graph.constant(f"{name}.bias", (beta - mean * factor).astype(np.float32)),
-            output=name,
             kernel_shape=kernel.shape[2:],
             strides=(stride, stride),
             pads=(before, before, after, after),
             group=len(kernel) if kernel.shape[1] == 1 else 1,
         )
-        return graph.node("Clip", made, zero, six, output=f"{name}.relu6") if relu6 else made
+        return graph.node("Clip", made, zero, six) if relu6 else made
 
     value = conv(INPUT, "_conv_stem", "_bn0", stride=2)
     width = len(weights["_conv_stem.weight"])
@@ -103,9 +102,9 @@ def lite_graph(weights: Mapping[str, np.ndarray], size: int, repeats: Sequence[i
         value = conv(value, f"{at}._project_conv", f"{at}._bn2", relu6=False)
         before, width = width, len(weights[f"{at}._project_conv.weight"])
         if stride == 1 and before == width:
-            value = graph.node("Add", value, start, output=f"{at}.sum")
+            value = graph.node("Add", value, start)
     value = conv(value, "_conv_head", "_bn1")
-    value = graph.node("GlobalAveragePool", value, output="pooled")
+    value = graph.node("GlobalAveragePool", value)
     value = graph.node("Flatten", value, output=FEATURES, axis=1)
     matrix, bias = (
         graph.constant(name, weights[name].astype(np.float32))

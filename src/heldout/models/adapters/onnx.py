@@ -378,20 +378,12 @@ class OnnxModel:
                 fix='state "scale": 1, "mean": [0, 0, 0], "std": [1, 1, 1]',
             )
         geometry, layout = preprocessing.geometry, preprocessing.layout
-        channels, *sides = port.shape[1:] if layout == "NCHW" else (port.shape[3], *port.shape[1:3])
-        if channels not in (None, 3):
+        sides = (geometry.crop_height, geometry.crop_width)
+        stated = (3, *sides) if layout == "NCHW" else (*sides, 3)
+        if any(n not in (None, want) for n, want in zip(port.shape[1:], stated, strict=True)):
             raise MismatchError(
-                f"{self._where} takes {port}, its sidecar states layout {layout}",
-                fix=f"state {'NHWC' if layout == 'NCHW' else 'NCHW'}"
-                if 3 in (port.shape[1], port.shape[3])
-                else "export it for 3 colours",
-            )
-        stated = (geometry.crop_height, geometry.crop_width)
-        if any(n not in (None, want) for n, want in zip(sides, stated, strict=True)):
-            raise MismatchError(
-                f"{self._where} takes images of {sides[0]} × {sides[1]}, "
-                f"its sidecar states {stated[0]} × {stated[1]}",
-                fix="correct crop_height and crop_width",
+                f"{self._where} takes {port}, its sidecar states {layout} with {sides[0]} × {sides[1]}",
+                fix="correct layout, crop_height and crop_width, or export it for 3 colours",
             )
 
     def _check_output(self) -> None:

@@ -55,8 +55,9 @@ class GraphWriter:
         self._constants.append(shape + kind + _text(8, name) + _bytes(9, little.tobytes()))
         return name
 
-    def node(self, operator: str, *inputs: str, output: str, **attributes: Attribute) -> str:
-        """Add a node with one output; the output's name."""
+    def node(self, operator: str, *inputs: str, output: str = "", **attributes: Attribute) -> str:
+        """Add a node with one output; the output's name, made up if none is given."""
+        output = output or f"{operator}_{len(self._nodes)}"
         before = b"".join(_text(1, name) for name in inputs)
         after = b"".join(_bytes(5, _attribute(k, v)) for k, v in attributes.items())
         self._nodes.append(

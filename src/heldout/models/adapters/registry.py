@@ -85,20 +85,8 @@ class PredictionFile:
 def load_models(
     arguments: Sequence[str], *, model_args: Mapping[str, Any] | None = None
 ) -> list[Model | PredictionFile]:
-    """The models that arguments mean, each once, in the order of the arguments.
-
-    Results are distinguished by a model's name, so two of one name are refused.
-    """
-    found: dict[str, Model | PredictionFile] = {}
-    for argument in expand(arguments):
-        model = load_model(argument, **(model_args or {}))
-        if model.name in found:
-            raise UserError(
-                f"{argument} is a second model named {model.name!r}",
-                fix='give one of them another "name" in its sidecar, or evaluate one at a time',
-            )
-        found[model.name] = model
-    return list(found.values())
+    """The models that arguments mean, each once, in the order of the arguments."""
+    return [load_model(argument, **(model_args or {})) for argument in expand(arguments)]
 
 
 def load_model(name: str, /, **model_args: Any) -> Model | PredictionFile:

@@ -56,44 +56,37 @@ def bert_graph(weights: Mapping[str, np.ndarray]) -> bytes:
     def dense(value: str, name: str, factor: float = 1.0) -> str:
         matrix = constant(f"{name}.matrix", array(f"{name}.weight").T * factor)
         bias = constant(f"{name}.offset", array(f"{name}.bias") * factor)
-        made = graph.node("MatMul", value, matrix, output=f"{name}.product")
-        return graph.node("Add", made, bias, output=name)
+        return graph.node("Add", graph.node("MatMul", value, matrix), bias)
 
     def heads(value: str, name: str, order: tuple[int, ...], factor: float = 1.0) -> str:
-        made = graph.node("Reshape", dense(value, name, factor), split, output=f"{name}.heads")
-        return graph.node("Transpose", made, output=f"{name}.turned", perm=order)
+        made = graph.node("Reshape", dense(value, name, factor), split)
+        return graph.node("Transpose", made, perm=order)
 
     def normalised(value: str, name: str) -> str:
         parts = [constant(f"{name}.{part}", array(f"{name}.{part}")) for part in ("weight", "bias")]
-        return graph.node(
-            "LayerNormalization", value, *parts, output=name, axis=-1, epsilon=_EPSILON
-        )
+        return graph.node("LayerNormalization", value, *parts, axis=-1, epsilon=_EPSILON)
 
     def gelu(value: str) -> str:
         """``x · (1 + erf(x / √2)) / 2``."""
-        made = graph.node("Mul", value, root, output=f"{value}.scaled")
-        made = graph.node("Erf", made, output=f"{value}.erf")
-        made = graph.node("Add", made, one, output=f"{value}.raised")
-        made = graph.node("Mul", value, made, output=f"{value}.doubled")
-        return graph.node("Mul", made, half, output=f"{value}.gelu")
+        raised = graph.node("Add", graph.node("Erf", graph.node("Mul", value, root)), one)
+        return graph.node("Mul", graph.node("Mul", value, raised), half)
 
     split = graph.constant("split", np.array([0, 0, HEADS, WIDTH // HEADS], np.int64))
     joined = graph.constant("joined", np.array([0, 0, WIDTH], np.int64))
     half, one = constant("half", np.array(0.5)), constant("one", np.array(1.0))
     root = constant("root", np.sqrt(np.array(0.5)))
     table = "embeddings.word_embeddings.weight"
-    words = graph.node("Gather", constant(table, weights[table]), INPUT, output="words")
+    words = graph.node("Gather", constant(table, weights[table]), INPUT)
     # With the embedding of the first segment added: there is no second.
     segment = array("embeddings.token_type_embeddings.weight")[0]
     places = graph.node(
         "Slice",
         constant("positions", array("embeddings.position_embeddings.weight") + segment),
         graph.constant("first", np.array([0], np.int64)),
-        graph.node("Shape", INPUT, output="length", start=1),
+        graph.node("Shape", INPUT, start=1),
         graph.constant("axis", np.array([0], np.int64)),
-        output="places",
     )
-    value = graph.node("Add", words, places, output="embedded")
+    value = graph.node("Add", words, places)
     value = normalised(value, "embeddings.LayerNorm")
     for number in range(LAYERS):
         name = f"encoder.layer.{number}"
@@ -102,17 +95,17 @@ def bert_graph(weights: Mapping[str, np.ndarray]) -> bytes:
         query = heads(value, f"{own}.query", (0, 2, 1, 3), 1 / math.sqrt(WIDTH / HEADS))
         key = heads(value, f"{own}.key", (0, 2, 3, 1))
         content = heads(value, f"{own}.value", (0, 2, 1, 3))
-        scores = graph.node("MatMul", query, key, output=f"{own}.scores")
-        shares = graph.node("Softmax", scores, output=f"{own}.shares", axis=-1)
-        mixed = graph.node("MatMul", shares, content, output=f"{own}.mixed")
-        mixed = graph.node("Transpose", mixed, output=f"{own}.turned", perm=(0, 2, 1, 3))
-        mixed = graph.node("Reshape", mixed, joined, output=f"{own}.joined")
+        scores = graph.node("MatMul", query, key)
+        shares = graph.node("Softmax", scores, axis=-1)
+        mixed = graph.node("MatMul", shares, content)
+        mixed = graph.node("Transpose", mixed, perm=(0, 2, 1, 3))
+        mixed = graph.node("Reshape", mixed, joined)
         mixed = dense(mixed, f"{name}.attention.output.dense")
-        value = graph.node("Add", mixed, value, output=f"{name}.attention.sum")
+        value = graph.node("Add", mixed, value)
         value = normalised(value, f"{name}.attention.output.LayerNorm")
         grown = gelu(dense(value, f"{name}.intermediate.dense"))
         shrunk = dense(grown, f"{name}.output.dense")
-        value = graph.node("Add", shrunk, value, output=f"{name}.sum")
+        value = graph.node("Add", shrunk, value)
         value = normalised(value, f"{name}.output.LayerNorm")
     graph.node("ReduceMean", value, output=OUTPUT, axes=(1,), keepdims=0)
     return graph.model([Value(INPUT, ("n", "t"), "int64")], [Value(OUTPUT, ("n", WIDTH))])

@@ -146,7 +146,12 @@ def load_torchvision(
     if name not in known:
         raise NotFound(f"torchvision has no classifier {name!r}", fix=_near(name, known))
     published = library.models.get_model_weights(name)
-    chosen = _published(published.__members__, tag or "DEFAULT", "torchvision", name)
+    if tag and tag not in published.__members__:
+        raise NotFound(
+            f"torchvision has no weights {tag!r} for {name}",
+            fix=f"it has {', '.join(published.__members__)}",
+        )
+    chosen = published[tag or "DEFAULT"]
     space = _torchvision_label_space(chosen, classes, spec)
     options: dict[str, Any] = {"num_classes": len(space)}
     if name in ("inception_v3", "googlenet"):
@@ -206,16 +211,14 @@ def load_cadene(
     device: str = "auto",
     dtype: str = "float32",
 ) -> TorchModel:
-    """A model by name, such as ``resnet152``, or ``dpn92.imagenet+5k`` with its weights;
-    ``imagenet`` where a model has several."""
+    """A model by name, such as ``resnet152``; of several weights it has those named ``imagenet``."""
     library = _library("cadene")
-    name, _, tag = name.partition(".")
     spec = f"cadene:{name}"
     published = library.pretrained_settings
     if name not in published:
         raise NotFound(f"no model {spec}", fix=_near(name, list(published)))
-    tag = tag or ("imagenet" if "imagenet" in published[name] else next(iter(published[name])))
-    settings = _published(published[name], tag, "cadene", name)
+    tag = min(published[name], key=len)  # others are imagenet+5k, imagenet+background
+    settings = published[name][tag]
     fetched = pretrained and checkpoint is None
     with seeded(seed), fetching(spec), warnings.catch_warnings():
         # The package calls torchvision as it was in 2018, and is warned for it.
@@ -282,14 +285,6 @@ def _wrapped(
 def _near(name: str, known: Sequence[str]) -> str:
     near = get_close_matches(name, known, n=5, cutoff=0.5) or known[:5]
     return f"it has {', '.join(near)}"
-
-
-def _published(known: Mapping[str, Any], tag: str, library: str, name: str) -> Any:
-    if tag not in known:
-        raise NotFound(
-            f"{library} has no weights {tag!r} for {name}", fix=f"it has {', '.join(known)}"
-        )
-    return known[tag]
 
 
 def _create_timm(

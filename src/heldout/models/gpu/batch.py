@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from heldout.models.gpu.decode import Event
-from heldout.models.gpu.network import Precision
 from heldout.models.gpu.read import HostBatch
 from heldout.models.gpu.threshold import SAMPLE
 
@@ -36,7 +35,7 @@ class Settings:
     slots: int = 6
     slot_bytes: int = 1 << 18
     sample: int = SAMPLE
-    precision: Precision = "float16"
+    precision: str = "float16"
 
 
 @dataclass(eq=False)

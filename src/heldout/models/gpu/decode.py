@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -102,8 +102,7 @@ class Event:
             self.event.synchronize()
 
 
-Backend = Literal["hardware", "cuda"]
-_BACKENDS: dict[Backend, int] = {"hardware": 3, "cuda": 2}
+_BACKENDS = {"hardware": 3, "cuda": 2}
 _PLANES_AS_CODED = 1  # NVJPEG_OUTPUT_YUV
 
 
@@ -118,7 +117,7 @@ class _Nvjpeg:
                  ``cuda``: the cores themselves
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: str) -> None:
         self._library = load_library()
         self._handle, self._state = ctypes.c_void_p(), ctypes.c_void_p()
         status = self._library.nvjpegCreateEx(
@@ -231,7 +230,7 @@ class NvjpegDecoder(StreamDecoder):
 
     decodes = True
 
-    def __init__(self, geometry: Geometry, device: str, backend: Backend) -> None:
+    def __init__(self, geometry: Geometry, device: str, backend: str) -> None:
         import torch
 
         super().__init__(device)
@@ -295,7 +294,7 @@ def fill(decoder: StreamDecoder, slot: HostBatch, pixels: Any, pool: PillowWorke
 
 
 def stream_decoder(
-    geometry: Geometry, device: str, backends: Sequence[Backend] = ("hardware", "cuda")
+    geometry: Geometry, device: str, backends: Sequence[str] = ("hardware", "cuda")
 ) -> StreamDecoder:
     """The best decoder that a device has: nvJPEG on its JPEG engines, which only data-centre GPUs
     have, else on the GPU's cores; without the library or Triton, or with a filter that few models

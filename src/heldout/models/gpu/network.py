@@ -7,7 +7,7 @@ import copy
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heldout.data.images.preprocessing import Preprocessing
 
@@ -254,7 +254,6 @@ def _in_place(traced: fx.GraphModule, node: fx.Node) -> bool:
     return False
 
 
-Precision = Literal["float16", "bfloat16", "float32"]
 FLOAT16_MAX = 65504.0
 _PROBE = 8  # images that a rewritten model is compared on
 
@@ -273,7 +272,7 @@ class Network:
         model: Any,
         device: str,
         *,
-        precision: Precision = "float16",
+        precision: str = "float16",
         fuse: bool = True,
         k: int = 5,
     ) -> None:

@@ -103,7 +103,6 @@ def read_any_table(path: Path, *, label_space: LabelSpace) -> Any:
     return read_table_file(path, types=dict.fromkeys(wide, pa.float32()))
 
 
-_QUOTED = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
 _BETWEEN = re.compile(r"[\s,;|]+")
 
 
@@ -124,12 +123,12 @@ def number_cell(cell: Any) -> list[float]:
 def class_cell(cell: Any, *, lists: bool) -> list[Any]:
     """The classes of a cell, best first: a list, or one class; with ``lists``, text may be a list.
 
-    Text in brackets is a list, its items quoted or not. Without brackets, several whole numbers
-    are a list, and anything else is split only at ``;`` and ``|``, because class names hold
+    Text in brackets is a list of items without spaces, quoted or not. Without brackets, several whole
+    numbers are a list, and anything else is split only at ``;`` and ``|``, because class names hold
     commas and spaces.
 
-    >>> class_cell("['tench, Tinca tinca' \\"jack-o'-lantern\\"]", lists=True)
-    ['tench, Tinca tinca', "jack-o'-lantern"]
+    >>> class_cell("['n01440764' 'n01443537']", lists=True)
+    ['n01440764', 'n01443537']
     >>> [class_cell(text, lists=True) for text in ("3, 7", "tench, Tinca tinca", "[3 7]")]
     [['3', '7'], ['tench, Tinca tinca'], ['3', '7']]
     """
@@ -154,14 +153,9 @@ def _items(text: str) -> list[str]:
     text = text.strip()
     if text.startswith("[") != text.endswith("]"):
         raise ValueError(f"{text[:40]!r} is a list that is cut short")
-    quoted = _QUOTED.findall(text)
-    if quoted:
-        if _BETWEEN.sub("", _QUOTED.sub("", text)) != "[]":
-            raise ValueError(f"{text[:40]!r} is not a list of quoted texts")
-        return [re.sub(r"\\(.)", r"\1", single or double) for single, double in quoted]
     if "..." in text or "…" in text:
         raise ValueError("it was shortened when it was printed")
-    return [part for part in _BETWEEN.split(text.strip("[]")) if part]
+    return [part.strip("'\"") for part in _BETWEEN.split(text.strip("[]")) if part]
 
 
 _SUM_TOLERANCE = 1e-2  # probabilities of 1,000 classes rounded to float16 still sum to 1 within it

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from stat import S_ISREG
@@ -129,20 +130,16 @@ def _state(path: str | Path) -> State | None:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino & 0xFFFF_FFFF
 
 
+@dataclass(frozen=True, eq=False)
 class CurrentImages:
     """A test set's images as they are now, beside what stored runs have read.
 
     ``images``  where they are, if not where the set says
     """
 
-    def __init__(
-        self,
-        testset: TestSet,
-        *,
-        workspace: Workspace,
-        images: ImageSource | Path | str | None = None,
-    ) -> None:
-        self.testset, self.workspace, self.images = testset, workspace, images
+    testset: TestSet
+    workspace: Workspace
+    images: ImageSource | Path | str | None = None
 
     @cached_property
     def digests(self) -> Any:

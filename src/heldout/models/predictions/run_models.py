@@ -14,7 +14,6 @@ import contextlib
 import importlib.metadata
 import io
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ from heldout.core.engine import (
 )
 from heldout.core.engine import run as run_job
 from heldout.core.engine.results import is_worked_on, working
-from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound, UserError
+from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound
 from heldout.core.files import canonical_json, remove_folder, sha256_text
 from heldout.core.plugins import load_object
 from heldout.core.progress import Tick
@@ -48,7 +47,6 @@ from heldout.models.predictions.pixels import ImageFiles, image_files, load_pixe
 from heldout.models.predictions.predictions import Predictions, as_stored, identity_key, top_k
 from heldout.models.predictions.store import PredictionStore, StoredRun
 
-KEEPS = ("logits", "topk")
 WORK = "predict-5"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 BATCH = 16
@@ -109,8 +107,6 @@ def plan_predictions(
     A run on images that have changed since does not count, nor one that holds less than is asked
     for. One that holds all logits will do for the top k.
     """
-    if keep not in KEEPS:
-        raise UserError(f"--keep {keep!r}", fix=f"use {' or '.join(KEEPS)}")
     if not len(testset):
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
     store, images_hash = PredictionStore(workspace.predictions), testset.card.images_hash
@@ -183,7 +179,6 @@ def predict(
     plan = plan or plan_predictions(testset, models, **wanted)
     if not plan.pending:
         return list(plan.stored)
-    _check_room(plan, workspace)
     for run in plan.replaced:
         remove_folder(run.folder)
     files = image_files(testset, images)
@@ -555,20 +550,6 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _check_room(plan: PredictPlan, workspace: Workspace) -> None:
-    place = workspace.root
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    free = shutil.disk_usage(place).free
-    # Units and the store exist together for a moment.
-    if 2 * plan.bytes > free:
-        raise UserError(
-            f"predictions on {plan.testset.name} need about {2 * plan.bytes / 1e9:.1f} GB, "
-            f"{free / 1e9:.1f} GB are free",
-            fix="use --keep topk, or another --workspace; heldout prune removes what is not wanted",
-        )
 
 
 def in_images(progress: Progress, images: int, units: int) -> Progress:
