@@ -11,7 +11,7 @@ import numpy as np
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import UserError
 from heldout.core.workspace import slug
-from heldout.curate.contexts.describe import MANY, STATISTICS, describe_subsets, statistics
+from heldout.curate.contexts.describe import STATISTICS, describe_subsets, statistics
 from heldout.curate.contexts.distance import merged_nodes
 from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import COLUMN, Candidates, Subsets, find_candidates
@@ -199,9 +199,6 @@ def _notes(pool: TestSet, parameters: ContextsParameters, found: Candidates) -> 
         notes.append(f"the source was read with {listed}")
     if found.merged:
         notes.append(f"{len(found.merged):,} words of the source count as others ({STATISTICS})")
-    notes.append(f"what is unique about each subset stands in {VALUES}")
-    if len(found.kept) > MANY:
-        notes.append("of so many subsets, siblings are found by heldout contexts graph")
     return tuple(notes)
 
 

@@ -26,7 +26,6 @@ from heldout.core.request import (
     Seed,
     StoredModels,
     Testset,
-    Top,
     Truth,
     argument,
     did_you_mean,
@@ -353,25 +352,6 @@ class DomainSplit(Split, frozen=True, kw_only=True):
             check_slug(self.test_set, "a test set")
 
 
-class SearchSplit(Split, frozen=True, kw_only=True):
-    """List contexts of each class about a given distance apart, to train and to test on.
-
-    Sizes are the fewest images of each class, 100 by default.
-    """
-
-    testset: ContextsSet
-    classes: ClassNames
-    distance: WantedDistance
-    sizes: Sizes = field(default_factory=dict)
-    top: Top = 10
-    minimum: Minimum | None = None
-    seed: Seed = 0
-
-    def check(self) -> None:
-        """Both sides have a size."""
-        self.known("train", "test")
-
-
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
     """Rare contexts in training, all contexts alike in the test (MetaShift's script).
 
@@ -457,7 +437,6 @@ class FoldersSplit(Split, frozen=True, kw_only=True):
 
 Split.kinds = {
     "domain": DomainSplit,
-    "search": SearchSplit,
     "subpopulation": SubpopulationSplit,
     "shares": SharesSplit,
     "groups": GroupsSplit,

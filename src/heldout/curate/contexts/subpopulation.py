@@ -251,17 +251,19 @@ def subpopulation_split(
 def _kept_sizes(
     groups: Groups, pairs: Mapping[str, tuple[str, str]], sizes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Images kept of each minority and majority group; too few of any is one line with numbers."""
-    short: list[str] = []
+    """Images kept of each minority and of each majority group; too few is one line with numbers."""
     kept = []
     for kind, names in zip(
         ("minority", "majority"), zip(*pairs.values(), strict=True), strict=True
     ):
         there = {name: len(groups.images[name]) for name in names}
-        kept.append(sizes.get(kind, min(there.values())))
-        short += [f"{name} has {n} of {kept[-1]}" for name, n in there.items() if n < kept[-1]]
-    if short:
-        raise UserError(f"too few images: {', '.join(short)}", fix="ask for a smaller size")
+        least = min(there, key=there.__getitem__)
+        kept.append(sizes.get(kind, there[least]))
+        if kept[-1] > there[least]:
+            raise UserError(
+                f"too few images: {least} has {there[least]} of {kept[-1]}",
+                fix="ask for a smaller size",
+            )
     return kept[0], kept[1]
 
 

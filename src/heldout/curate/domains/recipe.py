@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,6 @@ from heldout.curate.domains.selection import (
     SelectionPlan,
     Step,
     count_cells,
-    digest_of,
     plan,
     read_columns,
     select,
@@ -54,7 +52,8 @@ class PoolFile:
 
     The hash is over the columns that decide what is chosen: id, class, domain and similarity. It
     does not depend on the order of rows nor on files. Everything else about the chosen rows is in
-    the set that is made, and hashed there.
+    the set that is made, and hashed there. Where the files are not a pool's, it is known once the
+    recipe has read the rows, as are the ``images`` that it took.
     """
 
     def __init__(
@@ -68,6 +67,8 @@ class PoolFile:
         """``folder``: that of the pool, where the files are a pool's."""
         self.card = card
         self.name = card.name
+        self.content_hash = card.content_hash
+        self.images: pa.Table | None = None
         self.folder = folder
         self.reader = read_columns(rows, parameters, where=self.name)
         self.space = None if folder is None else load_space(folder, card)
@@ -76,11 +77,6 @@ class PoolFile:
 
     def __len__(self) -> int:
         return len(self.reader.rows)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """The hash of the rows; a pass over all of them where the files are not a pool's."""
-        return self.card.content_hash or digest_of(self.reader)
 
     def memberships_of(self, ids: list[str]) -> pa.Table | None:
         """What the pool's memberships say of these images; they are read in pieces."""
@@ -203,7 +199,6 @@ class DomainsRecipe(Recipe):
         reader = candidates_reader(pool, parameters)
         found = select(reader, parameters, seed=seed, progress=context.progress)
         rows = found.rows
-        in_files = isinstance(pool, PoolFile)
         space = _label_space(pool, parameters, found.plan.chosen)
         notes = list(found.plan.notes)
         if parameters.split is not None:
@@ -221,6 +216,8 @@ class DomainsRecipe(Recipe):
         told = leakage(count_rows(rows, parameters.domain), space)
         ids, classes = rows["image_id"].to_pylist(), rows[CLASS].to_pylist()
         images = image_table({name: rows[name] for name in rows.column_names if name != CLASS})
+        if isinstance(pool, PoolFile):
+            pool.content_hash, pool.images = pool.content_hash or found.digest, images
         return RecipeResult(
             images=images,
             truths={
@@ -240,8 +237,6 @@ class DomainsRecipe(Recipe):
             clusters=parameters.clusters,
             citation=pool.card.citation,
             notes=(*notes, _leakage_note(told)),
-            source_hashes={"pool": pool.card.content_hash or found.digest} if in_files else {},
-            source_images={"pool": images} if in_files else {},
             report=DomainsReport(found.plan.steps, told),
         )
 
