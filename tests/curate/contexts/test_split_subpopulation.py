@@ -230,9 +230,3 @@ def test_a_split_is_saved_and_read_back(tmp_path: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert not save_split(split, folder)
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-
-
-def test_no_image_twice_in_a_split() -> None:
-    row = SplitRow("1", "cat", "cat(a)")
-    with pytest.raises(UserError, match="image '1' is in train and again in test"):
-        Split(parts={"train": (row,), "test": (row,)}, rule={})

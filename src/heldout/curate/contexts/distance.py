@@ -103,11 +103,8 @@ class Profiles:
         """The collection of subsets of one class."""
         from scipy.sparse import csr_array
 
-        starts, (mine, table), (contexts, width) = (
-            self.subsets.starts,
-            self._by_class[subject],
-            self._contexts,
-        )
+        starts, (contexts, width) = self.subsets.starts, self._contexts
+        mine, table = self._by_class[subject]
         images = [self.subsets.images[starts[p] : starts[p + 1]] for p in places]
         chosen = np.unique(np.concatenate(images))
         near = table[chosen]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -171,11 +170,13 @@ def _label_space(
         return space, {subject: subject for subject in kept.subjects}
     space = LabelSpace.load(parameters.classes)
     classes = {subject: class_of(space, subject) for subject in kept.subjects}
-    shared = sorted(set(classes), key=lambda subject: (classes[subject], subject))
-    for one, other in pairwise(shared):
-        if classes[one] == classes[other]:
+    subjects: dict[str, str] = {}
+    for subject, class_id in classes.items():
+        first = subjects.setdefault(class_id, subject)
+        if first != subject:
             raise UserError(
-                f"{one} and {other} are one class of {space.name}", fix="name one of them a synonym"
+                f"{first} and {subject} are one class of {space.name}",
+                fix="name one of them a synonym",
             )
     return space, classes
 

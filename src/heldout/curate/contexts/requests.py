@@ -429,11 +429,6 @@ class FoldersSplit(Split, frozen=True, kw_only=True):
     ] = False
     replace: Replace = False
 
-    def check(self) -> None:
-        """Links need no licence."""
-        if self.folders != "copy":
-            unused(self, f"{{folders}} {self.folders}", "allow_licence")
-
 
 Split.kinds = {
     "domain": DomainSplit,

@@ -17,7 +17,7 @@ import numpy as np
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import csv_text, existing_file
-from heldout.core.schema import convert, read_plain
+from heldout.core.schema import read
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import Subsets, hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
@@ -92,8 +92,7 @@ def merged_groups(subsets: Subsets, scheme: Mapping[str, Sequence[str]]) -> Grou
 def read_scheme(path: Path) -> dict[str, list[str]]:
     """Read which subsets make a group: TOML, ``"cat(outdoor)" = ["cat(car)", "cat(fence)"]``."""
     fix = 'write "cat(outdoor)" = ["cat(car)", …]'
-    value = read_plain(existing_file(path, "scheme of groups"))
-    found = convert(value.get("groups", value), dict[str, list[str]], where=path, fix=fix)
+    found = read(existing_file(path, "scheme of groups"), dict[str, list[str]], fix=fix)
     if not found or not all(found.values()):
         raise BadFile(path, "has a group without subsets" if found else "names no groups", fix=fix)
     return found

@@ -88,7 +88,8 @@ def conflict_matrix(log: TrainingLog) -> ConflictMatrix:
         raise NotApplicable("the log has one checkpoint", fix="log scores more than once")
     if not exposure.any():
         raise NotApplicable("nothing was trained on between checkpoints", fix="log the images")
-    effect, _, rank, _ = np.linalg.lstsq(exposure, change, rcond=None)
+    found, _, rank, _ = np.linalg.lstsq(exposure, change, rcond=None)
+    effect = found.astype(np.float64)
     most = np.abs(effect).max(axis=0, keepdims=True)
     return ConflictMatrix(
         trained=log.trained,

@@ -102,12 +102,9 @@ _PUBLISHED = {
 
 def _as_built(testset: TestSet, request: Any, *names: str) -> dict[str, Any]:
     """Options that were given; the others as the set was built, or as published."""
-    built = dict(testset.card.recipe.get("parameters") or {})
+    built = {**_PUBLISHED, **(testset.card.recipe.get("parameters") or {})}
     given = {name: getattr(request, name) for name in names}
-    return {
-        name: built.get(name, _PUBLISHED[name]) if value is None else value
-        for name, value in given.items()
-    }
+    return {name: built[name] if value is None else value for name, value in given.items()}
 
 
 def build(request: BuildContexts, context: Context) -> Result:

@@ -34,6 +34,7 @@ from heldout.curate.recipe import (
     Sources,
     TruthTable,
     document,
+    pool_in,
 )
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
@@ -118,18 +119,16 @@ def find_candidates(
     return find_pool(workspace, argument)  # says what there is
 
 
-def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
-    """The rows of a source with the columns that the parameters name."""
+def candidates_reader(sources: Sources, parameters: DomainsParameters) -> Reader:
+    """The rows of the pool with the columns that the parameters name."""
+    source = sources["pool"]
     if isinstance(source, PoolFile):
         return source.reader
-    if not isinstance(source, TestSet):
-        raise UserError(
-            f"{source.name} is not a pool", fix="give a pool, a test set or Parquet files"
-        )
-    table = source.images
-    if source.truths and _is_in_truth(parameters.class_column, table.column_names):
-        table = _with_truth(source, parameters.class_column)
-    return read_columns(Rows(table), parameters, where=f"pool {source.name}")
+    pool = pool_in(sources)
+    table = pool.images
+    if pool.truths and _is_in_truth(parameters.class_column, table.column_names):
+        table = _with_truth(pool, parameters.class_column)
+    return read_columns(Rows(table), parameters, where=f"pool {pool.name}")
 
 
 TRUTH = "truth:"
@@ -188,7 +187,7 @@ class DomainsRecipe(Recipe):
         progress: Progress = no_progress,
     ) -> SelectionPlan:
         """Which rows would be chosen, and how many each rule keeps."""
-        reader = candidates_reader(sources["pool"], parameters)
+        reader = candidates_reader(sources, parameters)
         return plan(reader, parameters, seed=seed, progress=progress)
 
     def build(
@@ -196,7 +195,7 @@ class DomainsRecipe(Recipe):
     ) -> RecipeResult:
         """The rows of the set."""
         pool: Any = sources["pool"]
-        reader = candidates_reader(pool, parameters)
+        reader = candidates_reader(sources, parameters)
         found = select(reader, parameters, seed=seed, progress=context.progress)
         rows = found.rows
         space = _label_space(pool, parameters, found.plan.chosen)
@@ -318,12 +317,10 @@ def _split_note(rows: Any, parameters: DomainsParameters) -> str:
 
 
 def _leakage_note(told: Leakage) -> str:
-    most = (
-        f"{told.concentrated['0.9']:,} of {len(told.classes):,} classes are over 90 % in one domain"
-    )
     return (
         f"labels tell {told.information:.3f} of {told.domain_entropy:.3f} bits of the domain "
-        f"({100 * told.explained:.1f} %); {most} ({DOCUMENT})"
+        f"({100 * told.explained:.1f} %); {told.concentrated['0.9']:,} of {len(told.classes):,} "
+        f"classes are over 90 % in one domain ({DOCUMENT})"
     )
 
 
