@@ -302,10 +302,6 @@ class ScoreContexts(Request, frozen=True, kw_only=True):
     seed: Seed = 0
     out: Out | None = None
 
-    def check(self) -> None:
-        """Replicates are of distances."""
-        needs(self, "replicates", "train")
-
 
 class Split(Request, frozen=True, kw_only=True):
     """Split images in context: train, validation, test, a chosen shift.

@@ -725,8 +725,7 @@ def plan(
 
     ``progress`` is called with the rows that were read, over all passes.
     """
-    reader.rows.report(progress)
-    return _plan(reader, parameters, seed)[0]
+    return _plan(reader, parameters, seed, progress)[0]
 
 
 def select(
@@ -739,8 +738,7 @@ def select(
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
     import pyarrow as pa
 
-    reader.rows.report(progress)
-    made, keeps = _plan(reader, parameters, seed)
+    made, keeps = _plan(reader, parameters, seed, progress)
     domain_stays = np.append(made.chosen.by_domain > 0, False)
     _, places, parts = lowest_rows(
         reader,
@@ -757,8 +755,11 @@ def select(
     return Selection(rows=rows, plan=made, digest=_digest(reader, sums))
 
 
-def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
+def _plan(
+    reader: Reader, parameters: DomainsParameters, seed: int, progress: Progress
+) -> tuple[SelectionPlan, Rule]:
     """What is chosen, and the rule on single rows: among the best, within the cap of domains."""
+    reader.rows.report(progress)
     threshold = None if parameters.top is None else top_threshold(reader, parameters.top)
     columns: tuple[str, ...] = () if reader.similarity is None else (reader.similarity,)
     if threshold is not None and threshold.last_id is not None:
