@@ -125,7 +125,7 @@ def test_a_class_that_is_not_there_is_refused_and_not_scored_as_all(
 ) -> None:
     base = ("contexts", "score", "pets", "-w", "w", "--json")
     ran = run(*base, "--class", "cta")
-    assert ran.code == 2 and ran.out == "" and "no class 'cta': did you mean cat" in ran.err
+    assert ran.code == 2 and ran.out == "" and "no class named 'cta': ids look like cat" in ran.err
     ran = run(*base, "--class", "cat", "--train", "dog(bed)")
     assert ran.code == 2 and "dog(bed) trains no cat" in ran.err
 

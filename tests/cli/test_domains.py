@@ -144,11 +144,18 @@ def test_a_plan_counts_and_writes_nothing(run: Run, tmp_path: Path) -> None:
 
 def test_flags_win_over_presets_and_reasons_are_kept(run: Run, tmp_path: Path) -> None:
     pq.write_table(known_table(0), tmp_path / "rows.parquet")
-    (tmp_path / "out.csv").write_text("class_id,reason\nn04334599,streets are everywhere\n")
     ran = run(
         *("build", "domains", "rows.parquet", "--preset", "clip-geoyfcc-45"),
         *("--similarity-column", "similarity", "--top", 1660, "--min-class", 20, "--class-cap", 30),
-        *("--exclude-class", "out.csv", "--exclude-class", "n04157320=art", "-o", "set", "--json"),
+        *(
+            "--exclude-class",
+            "n04334599=streets are everywhere",
+            "--exclude-class",
+            "n04157320=art",
+            "-o",
+            "set",
+            "--json",
+        ),
     )
     assert counts(ran)["classes"] == 3
     assert "3 classes are left of 45 asked for" in ran.err

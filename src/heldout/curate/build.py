@@ -55,10 +55,7 @@ def inherited(result: RecipeResult, sources: Sources) -> dict[str, Any]:
     """
     import pyarrow as pa
 
-    tables = {
-        role: result.source_images.get(role, getattr(source, "images", None))
-        for role, source in sources.items()
-    }
+    tables = {role: getattr(source, "images", None) for role, source in sources.items()}
     ids = result.images["image_id"].combine_chunks()
     if result.origins is None:
         return _from_pool(ids, tables.get("pool"))
@@ -219,7 +216,7 @@ def assemble(
         parents=tuple(
             {
                 "name": sources[role].name,
-                "content_hash": built.source_hashes.get(role) or sources[role].content_hash,
+                "content_hash": sources[role].content_hash,
                 "relation": role,
             }
             for role in recipe.roles

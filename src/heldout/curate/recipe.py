@@ -116,9 +116,6 @@ class RecipeResult:
     ``rendered``     instead of ``files``: a folder of images that is moved into the set
     ``documents``    further files of the set by path, such as a published layout's CSV files
     ``factors``      what was varied, ``clusters`` and ``units``: as the card has them
-    ``source_hashes``  hashes of sources by role that the build came to know; without it a source
-                     is asked for its own
-    ``source_images``  images tables by role, of sources too large to be read whole: those used
     ``report``       what the recipe tells its caller beyond the set
     """
 
@@ -137,8 +134,6 @@ class RecipeResult:
     units: tuple[str, ...] = ()
     citation: str = ""
     notes: tuple[str, ...] = ()
-    source_hashes: Mapping[str, str] = field(default_factory=dict)
-    source_images: Mapping[str, pa.Table] = field(default_factory=dict)
     report: Any = None
 
 

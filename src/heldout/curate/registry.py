@@ -37,9 +37,7 @@ def get_recipe(name: str) -> Recipe:
     installed = _plugins()
     if name in installed:
         return _checked(installed[name].load(), installed[name].value)
-    raise NotFound(
-        f"no recipe {name!r}", fix=f"there is {', '.join(recipe_names()) or 'none installed'}"
-    )
+    raise NotFound(f"no recipe {name!r}", fix=f"there is {', '.join(recipe_names())}")
 
 
 def load_recipe(path: str) -> Recipe:

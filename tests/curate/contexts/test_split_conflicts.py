@@ -35,7 +35,7 @@ EFFECT = np.array([[0.02, -0.01], [-0.01, 0.02], [0.0, 0.004]])
 def test_one_subset_at_a_time_is_the_mean_change_by_image() -> None:
     exposure = np.array([[8.0, 0, 0], [0, 8, 0], [0, 0, 8]] * 4)
     log = log_of(exposure, EFFECT, noise=0.01)
-    found = conflict_matrix(log, resamples=0)
+    found = conflict_matrix(log)
     changes = np.diff(log.scores, axis=0)
     for place in range(3):
         mean = changes[exposure[:, place] > 0].mean(axis=0) / 8
@@ -44,11 +44,10 @@ def test_one_subset_at_a_time_is_the_mean_change_by_image() -> None:
 
 def test_mixed_batches_are_taken_apart() -> None:
     exposure = np.random.default_rng(0).integers(0, 9, (40, 3)).astype(float)
-    found = conflict_matrix(log_of(exposure, EFFECT), seed=1)
+    found = conflict_matrix(log_of(exposure, EFFECT))
     assert np.allclose(found.effect, EFFECT, atol=1e-10)
     assert np.allclose(found.contribution, [[1.0, -0.5], [-0.5, 1.0], [0.0, 0.2]], atol=1e-8)
     assert found.rank == 3 and found.intervals == 40 and found.notes == ()
-    assert np.allclose(found.agreement[:2], 1.0)
 
 
 def test_subsets_always_trained_together_share_an_effect_and_are_noted() -> None:
@@ -66,7 +65,7 @@ def test_subsets_always_trained_together_share_an_effect_and_are_noted() -> None
     )
 )
 def test_contributions_are_in_minus_one_to_one(effect: np.ndarray) -> None:
-    found = conflict_matrix(log_of(np.eye(len(effect)), effect), resamples=0)
+    found = conflict_matrix(log_of(np.eye(len(effect)), effect))
     effect, cells = found.effect, found.contribution
     assert (np.abs(cells) <= 1.0).all()
     for column in range(3):
@@ -98,8 +97,6 @@ def test_a_log_is_read(tmp_path: Path) -> None:
     assert log.exposure.tolist() == [[8.0, 0.0], [0.0, 4.0]]  # nothing of before the first score
     found = conflict_matrix(log)
     assert np.allclose(found.effect, [[0.01, -0.005], [-0.005, 0.02]])
-    assert found.table().splitlines()[0] == "trained,evaluated,effect,contribution,agreement"
-    assert len(found.table().splitlines()) == 5
 
 
 def test_exposure_between_checkpoints_counts_for_the_next(tmp_path: Path) -> None:

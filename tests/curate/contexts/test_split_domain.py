@@ -8,15 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.curate.contexts import domain_splits
 from heldout.curate.contexts.distance import distance
 from heldout.curate.contexts.domain_splits import (
     Domain,
-    class_shifts,
     domain_split,
     domains_of,
     nearest_training,
-    search_splits,
     shared_images,
     split_distances,
 )
@@ -40,15 +37,8 @@ def drifting(classes: tuple[str, ...] = ("cat", "dog"), images: int = 60) -> Sub
     return subsets_from(sets)
 
 
-NONE = np.empty(0, np.int64)
-
-
 def domain(*names: str) -> Domain:
     return Domain(name=names[0], subsets=names)
-
-
-def both(images: int) -> dict[str, int]:
-    return {"train": images, "test": images}
 
 
 def test_no_image_is_in_two_parts_and_test_images_never_train() -> None:
@@ -157,68 +147,31 @@ def test_domains_are_communities_and_single_subsets() -> None:
     assert all(split_subset_name(item.name).subject == "cat" for item in found)
 
 
-def test_search_agrees_with_trying_everything() -> None:
+def test_the_training_found_is_the_best_of_all() -> None:
     subsets = drifting(("cat",))
-    wanted, least = 0.6, 30
-    found = class_shifts(subsets, "cat", distance=wanted, sizes=both(least), without=NONE)
     members = {n: set(subsets.image_ids[subsets.members(n)]) for n in subsets.names}
-    domains = domains_of(subsets, "cat")
-    tried = []
-    for test in domains:
-        for train in domains:
-            names = set(train.subsets)
-            if names & set(test.subsets):
-                continue
-            held = set().union(*(members[name] for name in test.subsets))
-            left = set().union(*(members[name] for name in names)) - held
-            if len(left) >= least and len(held) >= least:
-                apart = distance(subsets, sorted(names), test.subsets, replicates=0).value
-                tried.append((abs(apart - wanted), len(left), len(held)))
-    assert len(found) == len(tried)
-    best = min((int(100 * gap), -left - held) for gap, left, held in tried)
-    keys = [(int(100 * abs(i.value - wanted)), -i.train_images - i.test_images) for i in found]
-    assert keys == sorted(keys) and keys[0] == best
-    assert sorted((i.train_images, i.test_images) for i in found) == sorted(t[1:] for t in tried)
-
-
-def test_a_shortlist_keeps_what_lies_near(monkeypatch: pytest.MonkeyPatch) -> None:
-    subsets = drifting(("cat",))
-    for wanted in (0.3, 0.6, 0.9):
-        every = class_shifts(subsets, "cat", distance=wanted, sizes=both(30), without=NONE)
-        with monkeypatch.context() as patch:
-            patch.setattr(domain_splits, "_EXACT", len(every) // 3)
-            some = class_shifts(subsets, "cat", distance=wanted, sizes=both(30), without=NONE)
-        assert len(some) == len(every) // 3
-        known = {(i.train, i.test): i.value for i in every}
-        assert all(known[i.train, i.test] == i.value for i in some)
-        best, found = (min(abs(item.value - wanted) for item in items) for items in (every, some))
-        assert found <= best + 0.03
+    for wanted, test, least in ((0.6, ("cat(c0)",), 30), (0.9, ("cat(c3)", "cat(c4)"), 60)):
+        held = set().union(*(members[name] for name in test))
+        tried = []
+        for item in domains_of(subsets, "cat"):
+            left = set().union(*(members[name] for name in item.subsets)) - held
+            if not set(item.subsets) & set(test) and len(left) >= least:
+                apart = distance(subsets, item.subsets, test, replicates=0).value
+                tried.append((int(100 * abs(apart - wanted)), -len(left), item.name))
+        (found,) = nearest_training(subsets, [domain(*test)], distance=wanted, images=least)
+        assert found.name == min(tried)[2]
 
 
 def test_a_found_split_is_what_it_says() -> None:
     subsets = drifting()
-    for wanted in (0.5, 0.9):
-        best = search_splits(
-            subsets, ["cat", "dog"], distance=wanted, sizes=both(50), limit=3, replicates=50
-        )
-        assert [item.place for item in best] == [1, 2, 3, 1, 2, 3]
-        first = [best[0], best[3]]
-        assert [item.label for item in first] == ["cat", "dog"]
-        for item in first:
-            assert item.off < 0.15
-            assert item.low is not None and item.high is not None
-            assert item.low <= item.value <= item.high
-        split = domain_split(
-            subsets,
-            train=[Domain.parse(text) for item in first for text in item.trained.split(", ")],
-            test=[Domain.parse(item.tested) for item in first],
-            sizes={},
-            validation=0.0,
-        )
-        for item in first:
-            rows = {p: [r for r in split.parts[p] if r.label == item.label] for p in split.parts}
-            assert (len(rows["train"]), len(rows["test"])) == (item.train_images, item.test_images)
-            assert min(item.train_images, item.test_images) >= 50
+    tests = [domain("cat(c0)"), domain("dog(c6)")]
+    found = nearest_training(subsets, tests, distance=0.9, images=50)
+    assert [item.label for item in found] == ["cat", "dog"]
+    split = domain_split(subsets, train=found, test=tests, sizes={}, validation=0.0)
+    for item in found:
+        assert sum(row.label == item.label for row in split.parts["train"]) >= 50
+    apart = split_distances(subsets, found, tests, replicates=20)
+    assert all(abs(each.value - 0.9) < 0.15 for each in apart.values())
 
 
 def test_a_class_whose_images_are_all_tested_is_refused() -> None:
@@ -258,11 +211,9 @@ def test_a_known_shift_ranks_right() -> None:
     assert places(near) < places(far)
 
 
-def test_search_refuses_with_the_reason() -> None:
+def test_it_refuses_with_the_reason() -> None:
     subsets = drifting()
-    with pytest.raises(NotApplicable, match=r"with 5000 images to train .*: the best has"):
-        search_splits(subsets, ["cat"], distance=0.5, sizes=both(5000))
-    with pytest.raises(NotFound, match="no class 'cow'"):
-        search_splits(subsets, ["cow"], distance=0.5, sizes=both(1))
+    with pytest.raises(NotApplicable, match=r"with 5000 images to train: the best have"):
+        nearest_training(subsets, [domain("cat(c0)")], distance=0.5, images=5000)
     with pytest.raises(UserError, match="never trained"):
         split_distances(subsets, [domain("dog(c0)")], [domain("cat(c0)")])

@@ -45,8 +45,6 @@ def test_subsets_are_merged_into_groups() -> None:
 
 def test_schemes_are_toml(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
-    path.write_text('[groups]\n"cat(outdoor)" = ["cat(car)"]\n')
-    assert read_scheme(path) == {"cat(outdoor)": ["cat(car)"]}
     path.write_text('"cat(outdoor)" = ["cat(car)"]\n')
     assert read_scheme(path) == {"cat(outdoor)": ["cat(car)"]}
     for text, said in (

@@ -138,15 +138,17 @@ def test_the_hash_of_files_is_that_of_their_rows_in_any_order(tmp_path: Path) ->
     for number, order in enumerate((rows, rows[::-1])):
         path = write_rows(order, tmp_path / f"{number}.parquet", group=11 + number)
         source = find_candidates(place, str(path), parameters)
-        before = source.content_hash
         testset = build(tmp_path, source, top=100, name=f"set-{number}")
+        before = source.content_hash
         fresh = find_candidates(place, str(path), parameters)
         build(tmp_path, fresh, top=100, name=f"set-{number}")
         assert testset.card.parents[0]["content_hash"] == before == fresh.content_hash
         hashes.add(before)
     assert len(hashes) == 1
     path = write_rows([*rows[:-1], {**rows[-1], "similarity": 9.0}], tmp_path / "2.parquet")
-    assert find_candidates(place, str(path), parameters).content_hash not in hashes
+    changed = find_candidates(place, str(path), parameters)
+    build(tmp_path, changed, top=100, name="changed")
+    assert changed.content_hash not in hashes
 
 
 def test_classes_may_come_from_a_truth(tmp_path: Path) -> None:

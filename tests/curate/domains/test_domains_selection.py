@@ -26,7 +26,6 @@ from heldout.curate.domains.selection import (
     select,
     similarity_keys,
 )
-from heldout.curate.domains.verbs import read_exclusions
 from tests.curate.domains.domains_examples import Row, as_table, make_rows, slow_select, write_rows
 
 FULL: dict[str, Any] = {
@@ -366,25 +365,3 @@ def test_rows_without_any_similarity_are_said_to_lack_it() -> None:
         with pytest.raises(UserError, match="similarity") as caught:
             run(Rows(table), DomainsParameters(similarity="similarity", **more))
         assert caught.value.fix == "check the names of the columns"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (b"class_id,reason\na,caf\xe9\n", "is not text in UTF-8"),
-        (b"class_id,reason\na\n", "Expected 2 columns, got 1"),
-        (b"class_id,reason\n,why\n", "row 1 lacks a class or its reason"),
-        (b"class,why\na,b\n", "has no column 'class_id'"),
-    ],
-)
-def test_exclusions_that_cannot_be_read(tmp_path: Path, text: bytes, said: str) -> None:
-    path = tmp_path / "out.csv"
-    path.write_bytes(text)
-    with pytest.raises(BadFile, match=said):
-        read_exclusions([str(path)])
-
-
-def test_exclusions_from_a_spreadsheet(tmp_path: Path) -> None:
-    path = tmp_path / "out.csv"
-    path.write_text('class_id,reason\na,"a synonym, says Ann"\n', encoding="utf-8-sig")
-    assert read_exclusions([str(path), "b=why"]) == ["a=a synonym, says Ann", "b=why"]

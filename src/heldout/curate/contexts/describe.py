@@ -203,9 +203,6 @@ def _lifts(subsets: Subsets, counted: Any) -> list[tuple[Lift, ...]]:
     from heldout.stats.multiple import simultaneous_level
 
     found: list[tuple[Lift, ...]] = [()] * len(subsets)
-    others = len(subsets) - 1
-    if others < 1:
-        return found
     shared = counted.tocoo()
     apart = shared.row != shared.col
     rows, columns, counts = shared.row[apart], shared.col[apart], shared.data[apart]
@@ -214,7 +211,7 @@ def _lifts(subsets: Subsets, counted: Any) -> list[tuple[Lift, ...]]:
     sizes = subsets.sizes
     base = sizes[columns] / len(subsets.image_ids)
     rate = counts / sizes[rows]
-    limits = wilson(counts, sizes[rows], level=simultaneous_level(LEVEL, others))
+    limits = wilson(counts, sizes[rows], level=simultaneous_level(LEVEL, len(subsets) - 1))
     low, high = limits.low / base, limits.high / base
     # Above 1 even for a context that every image of the class has, where rounding alone could be.
     sure = np.nonzero(low > 1.0 + 1e-12)[0]

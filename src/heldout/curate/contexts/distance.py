@@ -103,11 +103,8 @@ class Profiles:
         """The collection of subsets of one class."""
         from scipy.sparse import csr_array
 
-        starts, (mine, table), (contexts, width) = (
-            self.subsets.starts,
-            self._by_class[subject],
-            self._contexts,
-        )
+        starts, (contexts, width) = self.subsets.starts, self._contexts
+        mine, table = self._by_class[subject]
         images = [self.subsets.images[starts[p] : starts[p + 1]] for p in places]
         chosen = np.unique(np.concatenate(images))
         near = table[chosen]
@@ -154,9 +151,10 @@ class PairedProfiles:
 
     def __init__(self, a: Collection, b: Collection) -> None:
         self.images = np.union1d(a.images, b.images)
-        self._in_a, self._in_b = (np.isin(self.images, side.images) for side in (a, b))
+        rows_a, rows_b = a.among(self.images), b.among(self.images)
+        self._in_a, self._in_b = (np.diff(rows.indptr) > 0 for rows in (rows_a, rows_b))
         # Added as complex numbers, entries of both meet: real parts are of a, imaginary ones of b.
-        entries = a.among(self.images) + 1j * b.among(self.images)
+        entries = rows_a + 1j * rows_b
         self._lengths, self._columns = np.diff(entries.indptr), entries.indices.astype(np.intp)
         self._of_a, self._of_b = entries.data.real, entries.data.imag
         self._width = entries.shape[1]

@@ -9,18 +9,14 @@ image is in two parts, and validation is drawn from the training contexts.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.core.records import Table
 from heldout.curate.contexts.distance import (
     Distance,
     make_profiles,
-    plain_divergences,
     profile_distance,
 )
 from heldout.curate.contexts.distance import distance as distance_between
@@ -71,11 +67,9 @@ class Domain:
 
 def shared_images(subsets: Subsets, classes: Sequence[str]) -> IntArray:
     """Images of more than one of the classes, sorted positions: cat AND dog cannot be judged."""
-    count = np.zeros(len(subsets.image_ids), dtype=np.int64)
-    for label in classes:
-        mine = [place for place, subject in enumerate(subsets.subject_of) if subject == label]
-        count += subsets.matrix[:, mine].sum(axis=1) > 0
-    return np.flatnonzero(count > 1)
+    shown = np.concatenate([subsets.of(label).image_ids for label in classes])
+    images, classes_of = np.unique(shown, return_counts=True)
+    return np.flatnonzero(np.isin(subsets.image_ids, images[classes_of > 1]))
 
 
 def domain_split(
@@ -177,49 +171,6 @@ def _by_hash(rows: list[SplitRow], seed: int) -> list[SplitRow]:
     return [row for _, row in sorted(zip(hashes, rows, strict=True))]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClassShift:
-    """What a class trains and is tested on in the ``place``-th best way about ``wanted`` apart.
-
-    ``train_images``, ``test_images``  what is left once test images and images of two classes are
-    out of training
-    """
-
-    record: ClassVar[str] = "split"
-    table: ClassVar[Table] = Table(
-        "splits, distance about {wanted:g}",
-        (
-            *("place", "class=label", "train=trained", "test=tested", "distance=value:.3f[]"),
-            *("train images=train_images:,", "test images=test_images:,"),
-        ),
-    )
-    label: str
-    train: Domain
-    test: Domain
-    value: float
-    train_images: int
-    test_images: int
-    wanted: float
-    low: float | None = None
-    high: float | None = None
-    place: int = 1
-
-    @property
-    def off(self) -> float:
-        """How far the distance is from the one that was asked for."""
-        return abs(self.value - self.wanted)
-
-    # As contexts split domain takes them.
-
-    @property
-    def trained(self) -> str:  # noqa: D102
-        return "+".join(self.train.subsets)
-
-    @property
-    def tested(self) -> str:  # noqa: D102
-        return "+".join(self.test.subsets)
-
-
 def domains_of(subsets: Subsets, label: str) -> list[Domain]:
     """The communities of a class, then its single subsets that are not one already.
 
@@ -238,126 +189,6 @@ def domains_of(subsets: Subsets, label: str) -> list[Domain]:
     return found + [Domain(name=n, subsets=(n,)) for n in graph.subsets if n not in alone]
 
 
-_EXACT = 3000
-"""Of more pairs of domains, only those count whose distance comes nearest before it is corrected for
-the number of images."""
-
-
-def class_shifts(
-    subsets: Subsets,
-    label: str,
-    *,
-    distance: float,
-    sizes: Mapping[str, int],
-    test: Domain | None = None,
-    minimum: int = MINIMUM,
-    without: IntArray,
-) -> list[ClassShift]:
-    """Train and test domains of one class, nearest to ``distance`` first.
-
-    Of those that are off by the same number of whole hundredths, the one with more images is first.
-
-    ``sizes``    images to ``train`` and to ``test``, at least
-    ``test``     this test domain and no other, however small
-    ``without``  images that do not count, as sorted positions in ``subsets.image_ids``
-    """
-    own = subsets.of(label).at_least(minimum)
-    profiles = make_profiles(own)
-    domains = domains_of(own, label)
-    if test is not None:
-        domains.append(test)
-    holds = np.array([np.isin(own.names, item.subsets) for item in domains], dtype=np.float32)
-    shown = np.zeros((len(domains), len(own.image_ids)), dtype=np.float32)
-    for row, item in zip(shown, domains, strict=True):
-        row[item.members(own)] = 1
-    shown[:, np.isin(own.image_ids, subsets.image_ids[without])] = 0
-    shared = shown @ shown.T
-    # Images that are left to train without those of the test, and those to test: (train, test).
-    left, held = shared.diagonal()[:, None] - shared, shared.diagonal()[None, :]
-    apart = holds @ holds.T == 0
-    if test is not None:
-        apart[:, :-1] = False
-    fits = apart & (left >= sizes["train"]) & (held >= (sizes["test"] if test is None else 1))
-    if not fits.any():
-        best = np.where(apart, np.minimum(left, held), 0).max(initial=0)
-        raise NotApplicable(
-            f"class {label!r} has no two domains with {sizes['train']} images to train and enough to "
-            f"test: the best has {int(best)}",
-            fix="ask for fewer images, or a smaller --minimum",
-        )
-    collections = [profiles.collection(item.subsets) for item in domains]
-    plain = np.sqrt(plain_divergences(np.array([each.profile for each in collections])))
-    near = np.where(fits, np.abs(plain - distance), np.inf)
-
-    # A pair of domains has one distance, whichever of them is tested.
-    @cache
-    def exact(a: int, b: int) -> float:
-        return profile_distance(collections[a], collections[b], replicates=0).value
-
-    found = [
-        ClassShift(
-            label=label,
-            train=domains[row],
-            test=domains[column],
-            value=exact(min(row, column), max(row, column)),
-            train_images=int(left[row, column]),
-            test_images=int(held[0, column]),
-            wanted=distance,
-        )
-        for row, column in (
-            divmod(int(place), len(domains))
-            for place in np.argsort(near, axis=None, kind="stable")[: min(fits.sum(), _EXACT)]
-        )
-    ]
-    found.sort(
-        key=lambda item: (
-            int(item.off * 100),
-            -(item.train_images + item.test_images),
-            item.off,
-            item.train.name,
-            item.test.name,
-        )
-    )
-    return found
-
-
-def search_splits(
-    subsets: Subsets,
-    classes: Sequence[str],
-    *,
-    distance: float,
-    sizes: Mapping[str, int],
-    minimum: int = MINIMUM,
-    limit: int = 10,
-    replicates: int = 200,
-    seed: int = 0,
-) -> list[ClassShift]:
-    """Train and test domains of each class that lie about ``distance`` apart, best first.
-
-    ``sizes``       images to ``train`` and to ``test`` of each class, at least
-    ``minimum``     smaller subsets are left out
-    ``limit``       how many of each class
-    ``replicates``  for the interval of the distances that are returned; 0 for none
-    """
-    wanted = list(dict.fromkeys(classes))
-    mixed = shared_images(subsets, wanted)
-    found = []
-    for label in wanted:
-        shifts = class_shifts(
-            subsets, label, distance=distance, sizes=sizes, minimum=minimum, without=mixed
-        )
-        profiles = make_profiles(subsets.of(label).at_least(minimum))
-        for place, item in enumerate(shifts[:limit], 1):
-            far = profile_distance(
-                profiles.collection(item.train.subsets),
-                profiles.collection(item.test.subsets),
-                replicates=replicates,
-                seed=seed,
-            )
-            found.append(replace(item, place=place, low=far.low, high=far.high))
-    return found
-
-
 def nearest_training(
     subsets: Subsets,
     tests: Sequence[Domain],
@@ -366,21 +197,43 @@ def nearest_training(
     images: int = 1,
     minimum: int = MINIMUM,
 ) -> list[Domain]:
-    """For the test domains of each class, the training domains nearest to ``distance`` from them."""
+    """For the test domains of each class, the training domain nearest to ``distance`` from them.
+
+    Of those that are off by the same number of whole hundredths, the one with more images.
+
+    ``images``  to train, at least: neither of the test nor of two of the classes
+    """
     merged = _by_class(tests)
-    mixed = shared_images(subsets, list(merged))
+    mixed = subsets.image_ids[shared_images(subsets, list(merged))]
     found: list[Domain] = []
     for label, names in merged.items():
-        best = class_shifts(
-            subsets,
-            label,
-            distance=distance,
-            sizes={"train": images},
-            test=Domain(name=label, subsets=names),
-            minimum=minimum,
-            without=mixed,
-        )[0]
-        found.append(best.train)
+        own = subsets.of(label).at_least(minimum)
+        profiles = make_profiles(own)
+        held = Domain(name=label, subsets=names).members(own)
+        taken = np.union1d(held, np.flatnonzero(np.isin(own.image_ids, mixed)))
+        left = {
+            item: len(np.setdiff1d(item.members(own), taken))
+            for item in domains_of(own, label)
+            if not set(item.subsets) & set(names)
+        }
+        test = profiles.collection(names)
+        off = {
+            item: abs(
+                profile_distance(profiles.collection(item.subsets), test, replicates=0).value
+                - distance
+            )
+            for item, number in left.items()
+            if number >= images
+        }
+        if not off:
+            raise NotApplicable(
+                f"class {label!r} has no contexts with {images} images to train: the best have "
+                f"{max(left.values(), default=0)}",
+                fix="ask for fewer images, or a smaller --minimum",
+            )
+        found.append(
+            min(off, key=lambda item: (int(off[item] * 100), -left[item], off[item], item.name))
+        )
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import UserError
 from heldout.core.workspace import slug
-from heldout.curate.contexts.describe import MANY, STATISTICS, describe_subsets, statistics
+from heldout.curate.contexts.describe import STATISTICS, describe_subsets, statistics
 from heldout.curate.contexts.distance import merged_nodes
 from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.subsets import COLUMN, Candidates, Subsets, find_candidates
@@ -171,11 +170,13 @@ def _label_space(
         return space, {subject: subject for subject in kept.subjects}
     space = LabelSpace.load(parameters.classes)
     classes = {subject: class_of(space, subject) for subject in kept.subjects}
-    shared = sorted(set(classes), key=lambda subject: (classes[subject], subject))
-    for one, other in pairwise(shared):
-        if classes[one] == classes[other]:
+    subjects: dict[str, str] = {}
+    for subject, class_id in classes.items():
+        first = subjects.setdefault(class_id, subject)
+        if first != subject:
             raise UserError(
-                f"{one} and {other} are one class of {space.name}", fix="name one of them a synonym"
+                f"{first} and {subject} are one class of {space.name}",
+                fix="name one of them a synonym",
             )
     return space, classes
 
@@ -199,9 +200,6 @@ def _notes(pool: TestSet, parameters: ContextsParameters, found: Candidates) -> 
         notes.append(f"the source was read with {listed}")
     if found.merged:
         notes.append(f"{len(found.merged):,} words of the source count as others ({STATISTICS})")
-    notes.append(f"what is unique about each subset stands in {VALUES}")
-    if len(found.kept) > MANY:
-        notes.append("of so many subsets, siblings are found by heldout contexts graph")
     return tuple(notes)
 
 

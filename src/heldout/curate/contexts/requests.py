@@ -26,7 +26,6 @@ from heldout.core.request import (
     Seed,
     StoredModels,
     Testset,
-    Top,
     Truth,
     argument,
     did_you_mean,
@@ -300,10 +299,6 @@ class ScoreContexts(Request, frozen=True, kw_only=True):
     seed: Seed = 0
     out: Out | None = None
 
-    def check(self) -> None:
-        """Replicates are of distances."""
-        needs(self, "replicates", "train")
-
 
 class Split(Request, frozen=True, kw_only=True):
     """Split images in context: train, validation, test, a chosen shift.
@@ -348,25 +343,6 @@ class DomainSplit(Split, frozen=True, kw_only=True):
         self.known("train", "test")
         if self.test_set is not None:
             check_slug(self.test_set, "a test set")
-
-
-class SearchSplit(Split, frozen=True, kw_only=True):
-    """List contexts of each class about a given distance apart, to train and to test on.
-
-    Sizes are the fewest images of each class, 100 by default.
-    """
-
-    testset: ContextsSet
-    classes: ClassNames
-    distance: WantedDistance
-    sizes: Sizes = field(default_factory=dict)
-    top: Top = 10
-    minimum: Minimum | None = None
-    seed: Seed = 0
-
-    def check(self) -> None:
-        """Both sides have a size."""
-        self.known("train", "test")
 
 
 class SubpopulationSplit(Split, frozen=True, kw_only=True):
@@ -446,15 +422,9 @@ class FoldersSplit(Split, frozen=True, kw_only=True):
     ] = False
     replace: Replace = False
 
-    def check(self) -> None:
-        """Links need no licence."""
-        if self.folders != "copy":
-            unused(self, f"{{folders}} {self.folders}", "allow_licence")
-
 
 Split.kinds = {
     "domain": DomainSplit,
-    "search": SearchSplit,
     "subpopulation": SubpopulationSplit,
     "shares": SharesSplit,
     "groups": GroupsSplit,

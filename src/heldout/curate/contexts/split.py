@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
+from heldout.core.errors import BadFile, NotApplicable, NotFound
 from heldout.core.files import csv_text, existing_file, existing_folder
 from heldout.core.tables import read_table_file, require_column
 from heldout.curate.contexts.subsets import read_subsets
@@ -57,17 +57,6 @@ class Split:
     rule: Mapping[str, Any]
     groups: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        seen: dict[str, str] = {}
-        for part, rows in self.parts.items():
-            for row in rows:
-                if row.image in seen:
-                    raise UserError(
-                        f"image {row.image!r} is in {seen[row.image]} and again in {part}",
-                        fix="give each image one group",
-                    )
-                seen[row.image] = part
 
     def counts(self) -> dict[str, int]:
         """Images of each part, and of each group in it."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import csv_text, existing_file
-from heldout.core.schema import convert, read_plain
+from heldout.core.schema import read
 from heldout.curate.contexts.split import Split, SplitRow, read_columns
 from heldout.curate.contexts.subsets import Subsets, hint
 from heldout.data.published.metashift import join_subset_name, split_subset_name
@@ -92,8 +92,7 @@ def merged_groups(subsets: Subsets, scheme: Mapping[str, Sequence[str]]) -> Grou
 def read_scheme(path: Path) -> dict[str, list[str]]:
     """Read which subsets make a group: TOML, ``"cat(outdoor)" = ["cat(car)", "cat(fence)"]``."""
     fix = 'write "cat(outdoor)" = ["cat(car)", …]'
-    value = read_plain(existing_file(path, "scheme of groups"))
-    found = convert(value.get("groups", value), dict[str, list[str]], where=path, fix=fix)
+    found = read(existing_file(path, "scheme of groups"), dict[str, list[str]], fix=fix)
     if not found or not all(found.values()):
         raise BadFile(path, "has a group without subsets" if found else "names no groups", fix=fix)
     return found
@@ -251,17 +250,19 @@ def subpopulation_split(
 def _kept_sizes(
     groups: Groups, pairs: Mapping[str, tuple[str, str]], sizes: Mapping[str, int]
 ) -> tuple[int, int]:
-    """Images kept of each minority and majority group; too few of any is one line with numbers."""
-    short: list[str] = []
+    """Images kept of each minority and of each majority group; too few is one line with numbers."""
     kept = []
     for kind, names in zip(
         ("minority", "majority"), zip(*pairs.values(), strict=True), strict=True
     ):
         there = {name: len(groups.images[name]) for name in names}
-        kept.append(sizes.get(kind, min(there.values())))
-        short += [f"{name} has {n} of {kept[-1]}" for name, n in there.items() if n < kept[-1]]
-    if short:
-        raise UserError(f"too few images: {', '.join(short)}", fix="ask for a smaller size")
+        least = min(there, key=there.__getitem__)
+        kept.append(sizes.get(kind, there[least]))
+        if kept[-1] > there[least]:
+            raise UserError(
+                f"too few images: {least} has {there[least]} of {kept[-1]}",
+                fix="ask for a smaller size",
+            )
     return kept[0], kept[1]
 
 

@@ -117,7 +117,7 @@ class Subsets:
                 f"{int(self.sizes[most])}",
                 fix="give a smaller minimum",
             )
-        return self if len(places) == len(self) else self.take(places)
+        return self.take(places)
 
 
 def subsets_of_parts(
@@ -184,12 +184,12 @@ def names_in(text: str, known: Collection[str] = ()) -> list[str]:
             ends.append(place)
     ends.append(len(text))
     found, start = [], 0
-    while start <= len(text):
-        later = [end for end in ends if end >= start]
-        whole = [end for end in later if text[start:end].strip() in known]
-        end = max(whole, default=later[0])
-        found.append(text[start:end].strip())
-        start = end + 1
+    for end in ends:
+        name = text[start:end].strip()
+        whole = (text[start:later].strip() for later in ends if later > end)
+        if name in known or not any(longer in known for longer in whole):
+            found.append(name)
+            start = end + 1
     return [name for name in found if name]
 
 
@@ -200,8 +200,7 @@ def hint(name: str, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(name.casefold(), list(folded), 3, 0.6)
     if near:
         return f"did you mean {', '.join(folded[text] for text in near)}"
-    shown = ", ".join(known[:5]) + (f" and {len(known) - 5:,} more" if len(known) > 5 else "")
-    return f"there is {shown or 'none'}"
+    return f"there is {', '.join(known[:5]) or 'none'}{' and more' * (len(known) > 5)}"
 
 
 STATED = ("attribute", "subset")
@@ -491,19 +490,15 @@ def find_candidates(pool: TestSet, parameters: ContextsParameters) -> Candidates
     ordered = sorted(large)
     subsets = subsets_of_parts(ordered, [large[name] for name in ordered], shown.images)
     number = Counter(subsets.subject_of)
-    kept_places = [
-        place
-        for place, subject in enumerate(subsets.subject_of)
-        if number[subject] > parameters.more_than
-    ]
-    if not kept_places:
-        most = max(number, key=lambda subject: (number[subject], subject))
+    most = max(number, key=lambda subject: (number[subject], subject))
+    if number[most] <= parameters.more_than:
         raise NotApplicable(
             f"no class has more than {parameters.more_than} subsets of {parameters.minimum} "
             f"images: {most} has {number[most]}",
             fix="give a smaller --minimum or --more-than",
         )
-    chosen = subsets.take(kept_places)
+    of = [number[subject] for subject in subsets.subject_of]
+    chosen = subsets.take(np.flatnonzero(np.array(of) > parameters.more_than))
     counts = {
         "candidate_images": int(before.sum()),
         "subsets": total,

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import BadFile, NotApplicable
-from heldout.core.files import csv_text
 from heldout.core.tables import read_table_file
 
 FloatArray = npt.NDArray[np.float64]
@@ -55,7 +54,6 @@ class ConflictMatrix:
 
     ``effect``        change of score by one image of the row's subset
     ``contribution``  the same, in [-1, 1] for each column
-    ``agreement``     share of resamples of the intervals in which the effect has the same sign
     ``rank``          of the exposures; below S some rows cannot be told apart
     """
 
@@ -63,7 +61,6 @@ class ConflictMatrix:
     evaluated: tuple[str, ...]
     effect: FloatArray
     contribution: FloatArray
-    agreement: FloatArray
     intervals: int
     rank: int
 
@@ -83,50 +80,25 @@ class ConflictMatrix:
             )
         return tuple(found)
 
-    def table(self) -> str:
-        """As CSV, one row per cell."""
-        tables = {
-            "effect": self.effect,
-            "contribution": self.contribution,
-            "agreement": self.agreement,
-        }
-        rows = [
-            (trained, evaluated, *(float(table[i, j]) for table in tables.values()))
-            for i, trained in enumerate(self.trained)
-            for j, evaluated in enumerate(self.evaluated)
-        ]
-        return csv_text(("trained", "evaluated", *tables), rows)
 
-
-def conflict_matrix(log: TrainingLog, *, resamples: int = 200, seed: int = 0) -> ConflictMatrix:
+def conflict_matrix(log: TrainingLog) -> ConflictMatrix:
     """The conflict matrix of a training log; see the module's head for what a cell is."""
     exposure, change = log.exposure, np.diff(log.scores, axis=0)
     if not len(change):
         raise NotApplicable("the log has one checkpoint", fix="log scores more than once")
     if not exposure.any():
         raise NotApplicable("nothing was trained on between checkpoints", fix="log the images")
-    effect, rank = _effects(exposure, change)
-    same = np.zeros_like(effect)
-    generator = np.random.default_rng(seed)
-    for _ in range(resamples):
-        rows = generator.integers(len(change), size=len(change))
-        again, _ = _effects(exposure[rows], change[rows])
-        same += np.sign(again) == np.sign(effect)
+    found, _, rank, _ = np.linalg.lstsq(exposure, change, rcond=None)
+    effect = found.astype(np.float64)
     most = np.abs(effect).max(axis=0, keepdims=True)
     return ConflictMatrix(
         trained=log.trained,
         evaluated=log.evaluated,
         effect=effect,
         contribution=np.divide(effect, most, out=np.zeros_like(effect), where=most > 0),
-        agreement=same / resamples if resamples else np.ones_like(effect),
         intervals=len(change),
-        rank=rank,
+        rank=int(rank),
     )
-
-
-def _effects(exposure: FloatArray, change: FloatArray) -> tuple[FloatArray, int]:
-    found, _, rank, _ = np.linalg.lstsq(exposure, change, rcond=None)
-    return found.astype(np.float64), int(rank)
 
 
 def read_training_log(path: Path) -> TrainingLog:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from msgspec import structs
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable
-from heldout.core.records import Count, Table, counts
+from heldout.core.records import Count, counts
 from heldout.core.workspace import slug
 from heldout.curate.build import build_recipe, build_result
 from heldout.curate.contexts.describe import SubsetDescription, unique_subsets
@@ -27,7 +27,6 @@ from heldout.curate.contexts.domain_splits import (
     Domain,
     domain_split,
     nearest_training,
-    search_splits,
     split_distances,
 )
 from heldout.curate.contexts.graph import MINIMUM, THRESHOLD, MetaGraph, meta_graph
@@ -42,7 +41,6 @@ from heldout.curate.contexts.requests import (
     MatchLabels,
     PlacesSplit,
     ScoreContexts,
-    SearchSplit,
     SharesSplit,
     SubpopulationSplit,
 )
@@ -104,12 +102,9 @@ _PUBLISHED = {
 
 def _as_built(testset: TestSet, request: Any, *names: str) -> dict[str, Any]:
     """Options that were given; the others as the set was built, or as published."""
-    built = dict(testset.card.recipe.get("parameters") or {})
+    built = {**_PUBLISHED, **(testset.card.recipe.get("parameters") or {})}
     given = {name: getattr(request, name) for name in names}
-    return {
-        name: built.get(name, _PUBLISHED[name]) if value is None else value
-        for name, value in given.items()
-    }
+    return {name: built[name] if value is None else value for name, value in given.items()}
 
 
 def build(request: BuildContexts, context: Context) -> Result:
@@ -338,7 +333,8 @@ def split(request: SplitRequest, context: Context) -> Result:
 
 
 def _split_domain(request: DomainSplit, context: Context) -> Result:
-    source, subsets, least = _subsets(request, context)
+    source = context.find(request.testset, find_testset)
+    subsets, least = read_subsets(source), _as_built(source, request, "minimum")["minimum"]
     far = request.distance
     tests, trains = (
         [Domain.parse(text, subsets.names) for text in texts]
@@ -375,23 +371,6 @@ def _split_domain(request: DomainSplit, context: Context) -> Result:
         saved = save(part, folder, replace=request.replace)
         context.say(f"{folder}: test set of {len(saved):,} images")
     return result
-
-
-def _split_search(request: SearchSplit, context: Context) -> Result:
-    _, subsets, least = _subsets(request, context)
-    found = search_splits(
-        subsets,
-        request.classes,
-        distance=request.distance,
-        sizes={"train": 100, "test": 100, **request.sizes},
-        minimum=least,
-        limit=request.top,
-        seed=request.seed,
-    )
-    off = max(item.off for item in found if item.place == 1)
-    if off > 0.1:
-        context.note(f"no split comes nearer than {off:.2f} to {request.distance:g}")
-    return Result(records=found)
 
 
 def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Result:
@@ -449,19 +428,12 @@ def _split_folders(request: FoldersSplit, context: Context) -> Result:
 
 _SPLITS: Mapping[type[SplitRequest], Callable[[Any, Context], Result]] = {
     DomainSplit: _split_domain,
-    SearchSplit: _split_search,
     SubpopulationSplit: _split_subpopulation,
     SharesSplit: _split_shares,
     GroupsSplit: _split_groups,
     PlacesSplit: _split_places,
     FoldersSplit: _split_folders,
 }
-
-
-def _subsets(request: DomainSplit | SearchSplit, context: Context) -> tuple[TestSet, Subsets, int]:
-    """A test set, its subsets, and the least images that one must have to be used."""
-    found = context.find(request.testset, find_testset)
-    return found, read_subsets(found), _as_built(found, request, "minimum")["minimum"]
 
 
 def _saved(
@@ -496,28 +468,6 @@ def _saved_groups(
 
 
 # Words matched to classes.
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoubtedSense:
-    """A sense of a word that a person should look at."""
-
-    record: ClassVar[str] = "doubted_sense"
-    table: ClassVar[Table] = Table(
-        "senses to look at (correct them with --overrides)",
-        ("word", "node", "taken for=name", "meaning=short", "sense", "verdict"),
-    )
-    word: str
-    node: str
-    name: str
-    meaning: str
-    sense: str
-    verdict: str
-
-    @property
-    def short(self) -> str:
-        """The beginning of the meaning."""
-        return self.meaning[:60]
 
 
 def match_labels(request: MatchLabels, context: Context) -> Result:
@@ -566,7 +516,7 @@ def match_labels(request: MatchLabels, context: Context) -> Result:
         "leaves_covered": len(found.covered),
         "leaves": len(tree.leaves),
     }
-    return Result(records=[*counts(numbers), *_doubts(found)], value=found)
+    return Result(records=counts(numbers), value=found)
 
 
 def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None) -> str:
@@ -581,23 +531,3 @@ def _no_map(found: SubsetMatches, source: LabelSpace, target: LabelSpace | None)
             "without them, or give overrides"
         )
     return "" if target or found.classes else "no class is selected"
-
-
-def _doubts(found: SubsetMatches) -> list[DoubtedSense]:
-    """Doubted senses of words that the selected subsets use."""
-    used = {word for pair in found.selected for word in pair}
-    doubted = [match for match in found.words.suspicious if match.word in used]
-    if not doubted:
-        return []
-    meanings = {item.id: item.gloss for item in LabelSpace.load("wordnet-nodes")}
-    return [
-        DoubtedSense(
-            word=match.word,
-            node=match.node,
-            name=found.words.tree.names.get(match.node, ""),
-            meaning=meanings.get(match.node, ""),
-            sense=f"{match.place} of {len(match.senses)}",
-            verdict=match.verdict,
-        )
-        for match in doubted
-    ]

@@ -164,6 +164,8 @@ def read_subset_names(path: Path) -> SubsetNames:
             foreign.append(number)
     if not found:
         raise BadFile(path, "holds no names of subsets", fix="write subject(context), one per line")
-    what = f"{len(foreign)} lines are not subject(context) and are left out"
-    said = f"{path}: {what} (first in line {foreign[0]})" if foreign else ""
-    return SubsetNames(found, (said,) if said else ())
+    notes = []
+    if foreign:
+        what = f"{len(foreign)} lines are not subject(context) and are left out"
+        notes = [f"{path}: {what} (first in line {foreign[0]})"]
+    return SubsetNames(found, tuple(notes))

@@ -1,4 +1,4 @@
-"""What labels tell about domains: in bits, by guessing, and class by class.
+"""What labels tell about domains: in bits, and class by class.
 
 A *demonym* (Jordanian, Icelander) says where a photograph was taken and not what it shows: WordNet has
 them under ``inhabitant``.
@@ -86,8 +86,6 @@ class Leakage:
     information: float
     information_plain: float
     explained: float
-    guessed: float
-    base: float
     concentrated: dict[str, int]
     classes: tuple[ClassLeak, ...]
 
@@ -131,8 +129,6 @@ def leakage(counts: Counts, space: LabelSpace) -> Leakage:
         information=information,
         information_plain=plain,
         explained=information / entropy if entropy else 0.0,
-        guessed=_guessed(cells) / n,
-        base=int(by_domain.max()) / n,
         concentrated={
             f"{share:g}": sum(leak.share > share for leak in leaks) for share in CONCENTRATED
         },
@@ -144,15 +140,3 @@ def _entropy(counts: NDArray[np.int64]) -> float:
     """Entropy in bits of the distribution that counts give."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log2(shares)).sum()) + 0.0  # one group: 0, not -0
-
-
-def _guessed(cells: NDArray[np.int64]) -> int:
-    """Images whose domain is the one that most other images of their class have.
-
-    An image of the largest domain is guessed right if that stays the largest without it; any other
-    is guessed wrong. A draw is no right guess.
-    """
-    ordered = np.sort(cells, axis=1)
-    first = ordered[:, -1]
-    second = ordered[:, -2] if cells.shape[1] > 1 else np.zeros_like(first)
-    return int(first[first - 1 > second].sum())

@@ -62,13 +62,13 @@ class Rows:
         """Whether every row is known to have a value, from what the files state of themselves."""
         if not self._files:
             return not any(batch.column(column).null_count for batch in self._held)
-        parts = list(self._chunks(column))
-        return all(
-            part.statistics is not None
-            and part.statistics.has_null_count
-            and not part.statistics.null_count
-            for part in parts
-        )
+        for head in self._heads:
+            paths = [head.schema.column(place).path for place in range(len(head.schema))]
+            for group in range(head.num_row_groups):
+                known = head.row_group(group).column(paths.index(column)).statistics
+                if known is None or not known.has_null_count or known.null_count:
+                    return False
+        return True
 
     def scan(self, columns: Sequence[str], work: Callable[[pa.RecordBatch, int], T]) -> Iterator[T]:
         """``work(batch, number of its first row)`` on every batch; what it gives, in order."""
@@ -109,14 +109,6 @@ class Rows:
                     )
             except (pa.ArrowException, OSError) as error:
                 raise _unreadable(file, error) from None
-
-    def _chunks(self, column: str) -> Iterator[Any]:
-        """What the footer of each file says of a column, row group by row group."""
-        for head in self._heads:
-            names = [head.schema.column(place).path for place in range(len(head.schema))]
-            if column in names:
-                place = names.index(column)
-                yield from (head.row_group(g).column(place) for g in range(head.num_row_groups))
 
     def _checked_schema(self) -> pa.Schema:
         """The columns of the files, which must be the same in all; dictionaries as what they hold."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,6 @@ from heldout.curate.domains.selection import (
     SelectionPlan,
     Step,
     count_cells,
-    digest_of,
     plan,
     read_columns,
     select,
@@ -36,6 +34,7 @@ from heldout.curate.recipe import (
     Sources,
     TruthTable,
     document,
+    pool_in,
 )
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import load_built_in
@@ -54,7 +53,8 @@ class PoolFile:
 
     The hash is over the columns that decide what is chosen: id, class, domain and similarity. It
     does not depend on the order of rows nor on files. Everything else about the chosen rows is in
-    the set that is made, and hashed there.
+    the set that is made, and hashed there. Where the files are not a pool's, it is known once the
+    recipe has read the rows, as are the ``images`` that it took.
     """
 
     def __init__(
@@ -68,6 +68,8 @@ class PoolFile:
         """``folder``: that of the pool, where the files are a pool's."""
         self.card = card
         self.name = card.name
+        self.content_hash = card.content_hash
+        self.images: pa.Table | None = None
         self.folder = folder
         self.reader = read_columns(rows, parameters, where=self.name)
         self.space = None if folder is None else load_space(folder, card)
@@ -76,11 +78,6 @@ class PoolFile:
 
     def __len__(self) -> int:
         return len(self.reader.rows)
-
-    @cached_property
-    def content_hash(self) -> str:
-        """The hash of the rows; a pass over all of them where the files are not a pool's."""
-        return self.card.content_hash or digest_of(self.reader)
 
     def memberships_of(self, ids: list[str]) -> pa.Table | None:
         """What the pool's memberships say of these images; they are read in pieces."""
@@ -122,18 +119,16 @@ def find_candidates(
     return find_pool(workspace, argument)  # says what there is
 
 
-def candidates_reader(source: Any, parameters: DomainsParameters) -> Reader:
-    """The rows of a source with the columns that the parameters name."""
+def candidates_reader(sources: Sources, parameters: DomainsParameters) -> Reader:
+    """The rows of the pool with the columns that the parameters name."""
+    source = sources["pool"]
     if isinstance(source, PoolFile):
         return source.reader
-    if not isinstance(source, TestSet):
-        raise UserError(
-            f"{source.name} is not a pool", fix="give a pool, a test set or Parquet files"
-        )
-    table = source.images
-    if source.truths and _is_in_truth(parameters.class_column, table.column_names):
-        table = _with_truth(source, parameters.class_column)
-    return read_columns(Rows(table), parameters, where=f"pool {source.name}")
+    pool = pool_in(sources)
+    table = pool.images
+    if pool.truths and _is_in_truth(parameters.class_column, table.column_names):
+        table = _with_truth(pool, parameters.class_column)
+    return read_columns(Rows(table), parameters, where=f"pool {pool.name}")
 
 
 TRUTH = "truth:"
@@ -192,7 +187,7 @@ class DomainsRecipe(Recipe):
         progress: Progress = no_progress,
     ) -> SelectionPlan:
         """Which rows would be chosen, and how many each rule keeps."""
-        reader = candidates_reader(sources["pool"], parameters)
+        reader = candidates_reader(sources, parameters)
         return plan(reader, parameters, seed=seed, progress=progress)
 
     def build(
@@ -200,10 +195,9 @@ class DomainsRecipe(Recipe):
     ) -> RecipeResult:
         """The rows of the set."""
         pool: Any = sources["pool"]
-        reader = candidates_reader(pool, parameters)
+        reader = candidates_reader(sources, parameters)
         found = select(reader, parameters, seed=seed, progress=context.progress)
         rows = found.rows
-        in_files = isinstance(pool, PoolFile)
         space = _label_space(pool, parameters, found.plan.chosen)
         notes = list(found.plan.notes)
         if parameters.split is not None:
@@ -221,6 +215,8 @@ class DomainsRecipe(Recipe):
         told = leakage(count_rows(rows, parameters.domain), space)
         ids, classes = rows["image_id"].to_pylist(), rows[CLASS].to_pylist()
         images = image_table({name: rows[name] for name in rows.column_names if name != CLASS})
+        if isinstance(pool, PoolFile):
+            pool.content_hash, pool.images = pool.content_hash or found.digest, images
         return RecipeResult(
             images=images,
             truths={
@@ -240,8 +236,6 @@ class DomainsRecipe(Recipe):
             clusters=parameters.clusters,
             citation=pool.card.citation,
             notes=(*notes, _leakage_note(told)),
-            source_hashes={"pool": pool.card.content_hash or found.digest} if in_files else {},
-            source_images={"pool": images} if in_files else {},
             report=DomainsReport(found.plan.steps, told),
         )
 
@@ -323,12 +317,10 @@ def _split_note(rows: Any, parameters: DomainsParameters) -> str:
 
 
 def _leakage_note(told: Leakage) -> str:
-    most = (
-        f"{told.concentrated['0.9']:,} of {len(told.classes):,} classes are over 90 % in one domain"
-    )
     return (
         f"labels tell {told.information:.3f} of {told.domain_entropy:.3f} bits of the domain "
-        f"({100 * told.explained:.1f} %); {most} ({DOCUMENT})"
+        f"({100 * told.explained:.1f} %); {told.concentrated['0.9']:,} of {len(told.classes):,} "
+        f"classes are over 90 % in one domain ({DOCUMENT})"
     )
 
 

@@ -91,7 +91,7 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
     exclude: Annotated[
         tuple[str, ...],
         option(
-            "Class left out: CLASS=REASON, or a CSV of class_id, reason; repeatable.",
+            "Class left out: CLASS=REASON; repeatable.",
             flag="exclude-class",
             rare=True,
         ),
@@ -146,13 +146,9 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
         """Ranks need a similarity, parts a split, exclusions a reason."""
         needs(self, "top", "similarity")
         needs(self, "parts", "split")
-        for text in self.exclude:
-            name, _, reason = map(str.strip, text.partition("="))
-            if not (name and reason) and not text.endswith(".csv"):
-                raise RequestError(
-                    f"exclusion {text!r} has no reason",
-                    fix="write CLASS=REASON, or name a CSV file",
-                )
+        for name, reason in self.reasons.items():
+            if not (name and reason):
+                raise RequestError(f"exclusion {name!r} has no reason", fix="write CLASS=REASON")
 
     @property
     def split_columns(self) -> tuple[str, ...]:

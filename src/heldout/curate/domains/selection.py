@@ -681,15 +681,6 @@ def _digest(reader: Reader, sums: Sequence[Hashes]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def digest_of(reader: Reader) -> str:
-    """A hash of all rows, whatever their order, in a pass of its own; 64 hexadecimal digits.
-
-    It says whether the rows are those that a set was made from; it does not protect against rows
-    that are made to fit.
-    """
-    return _digest(reader, list(reader.scan(reader.columns, _row_sums)))
-
-
 # The passes in turn.
 
 
@@ -734,8 +725,7 @@ def plan(
 
     ``progress`` is called with the rows that were read, over all passes.
     """
-    reader.rows.report(progress)
-    return _plan(reader, parameters, seed)[0]
+    return _plan(reader, parameters, seed, progress)[0]
 
 
 def select(
@@ -748,8 +738,7 @@ def select(
     """Choose the rows and take them; ``progress`` as for :func:`plan`."""
     import pyarrow as pa
 
-    reader.rows.report(progress)
-    made, keeps = _plan(reader, parameters, seed)
+    made, keeps = _plan(reader, parameters, seed, progress)
     domain_stays = np.append(made.chosen.by_domain > 0, False)
     _, places, parts = lowest_rows(
         reader,
@@ -766,8 +755,11 @@ def select(
     return Selection(rows=rows, plan=made, digest=_digest(reader, sums))
 
 
-def _plan(reader: Reader, parameters: DomainsParameters, seed: int) -> tuple[SelectionPlan, Rule]:
+def _plan(
+    reader: Reader, parameters: DomainsParameters, seed: int, progress: Progress
+) -> tuple[SelectionPlan, Rule]:
     """What is chosen, and the rule on single rows: among the best, within the cap of domains."""
+    reader.rows.report(progress)
     threshold = None if parameters.top is None else top_threshold(reader, parameters.top)
     columns: tuple[str, ...] = () if reader.similarity is None else (reader.similarity,)
     if threshold is not None and threshold.last_id is not None:
@@ -864,9 +856,9 @@ def _taken(batch: Any, reader: Reader) -> Any:
 def _notes(
     parameters: DomainsParameters, steps: list[Step], best: TopKThreshold | None
 ) -> tuple[str, ...]:
+    details: dict[str, Any] = {step.name: step.details for step in steps}
     notes = []
-    incomplete = steps[0].details["incomplete"]
-    if incomplete:
+    if incomplete := details["complete"]["incomplete"]:
         notes.append(
             f"{incomplete:,} rows lack an id, class, domain or similarity and are left out"
         )
@@ -875,14 +867,13 @@ def _notes(
             f"{best.tied:,} rows have the last similarity {best.threshold:.9g}; "
             f"{best.tied - best.kept_tied:,} of them, those of the last ids, are left out"
         )
-    for step in steps:
-        if step.name == "domain_minimum" and step.details["dropped"]:
-            dropped: Any = step.details["dropped"]
-            listed = ", ".join(f"{name} ({size:,})" for name, size in dropped.items())
-            notes.append(f"domains under {step.details['least']:,} rows are left out: {listed}")
-        if step.name == "exclusions" and step.details["absent"]:
-            absent: Any = step.details["absent"]
-            notes.append(f"excluded classes without rows: {', '.join(absent)}")
-        if step.name == "largest_classes" and (step.classes_out or 0) < (parameters.classes or 0):
-            notes.append(f"{step.classes_out} classes are left of {parameters.classes} asked for")
+    if dropped := details["domain_minimum"]["dropped"]:
+        listed = ", ".join(f"{name} ({size:,})" for name, size in dropped.items())
+        least = details["domain_minimum"]["least"]
+        notes.append(f"domains under {least:,} rows are left out: {listed}")
+    if absent := details.get("exclusions", {}).get("absent"):
+        notes.append(f"excluded classes without rows: {', '.join(absent)}")
+    left, asked = steps[-1].classes_out or 0, parameters.classes or 0
+    if left < asked:
+        notes.append(f"{left} classes are left of {asked} asked for")
     return tuple(notes)

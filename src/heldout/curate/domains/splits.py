@@ -31,26 +31,27 @@ def split_rows(rows: Any, parameters: DomainsParameters, *, seed: int) -> Any:
     """
     import pyarrow.compute as pc
 
-    kind, _, rest = (parameters.split or "").partition(":")
-    column, given, values = rest.partition("=")
-    if kind == "rows" and not rest:
+    kind, _, name = (parameters.split or "").partition(":")
+    values = ""
+    if kind == "values":
+        name, _, values = name.partition("=")
+    if kind == "rows" and not name:
         return _drawn(rows["image_id"], parameters.parts, derived_seed("split of rows", seed))
-    if not column or kind not in ("flag", "group", *(["values"] if given else [])):
+    if not name or kind not in ("flag", "group", "values") or (kind == "values" and not values):
         raise UserError(
             f"no split {parameters.split!r}",
             fix="write flag:COLUMN, values:COLUMN=A,B, rows or group:COLUMN",
         )
-    name = column if kind == "values" else rest
     if name not in rows.column_names:
         raise NotFound(
             f"no column {name!r} to split by", fix=f"there is {', '.join(rows.column_names)}"
         )
-    found = rows[name].combine_chunks()
+    texts = id_texts(rows[name].combine_chunks())
     if kind == "flag":
-        return _by_flag(id_texts(found))
+        return _by_flag(texts)
     if kind == "values":
-        return _by_values(id_texts(found), [value.strip() for value in values.split(",")])
-    mark = pc.binary_join_element_wise("group", id_texts(found), "=")
+        return _by_values(texts, [value.strip() for value in values.split(",")])
+    mark = pc.binary_join_element_wise("group", texts, "=")
     alone = pc.binary_join_element_wise("row", rows["image_id"].combine_chunks(), "=")
     own = derived_seed("split of groups", seed)
     return _drawn(pc.coalesce(mark, alone), parameters.parts, own)

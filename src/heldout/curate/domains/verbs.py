@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from heldout.core.context import Context, Result
-from heldout.core.errors import BadFile
 from heldout.core.records import Count, counts
-from heldout.core.tables import read_table_file, require_column
 from heldout.curate.build import build_recipe, build_result
 from heldout.curate.domains.label_leakage import Leakage
 from heldout.curate.domains.recipe import find_candidates, recipe
 from heldout.curate.domains.requests import Domains
 from heldout.curate.domains.selection import Step
 from heldout.measure.score.records import Summary
-from heldout.stats.intervals import wilson
 
 
 def build_domains(request: Domains, context: Context) -> Result:
     """Choose the rows that a request asks for, and write them as a test set."""
     place = context.workspace
-    asked = msgspec.structs.replace(request, exclude=tuple(read_exclusions(request.exclude)))
     source = context.find(
         request.pool,
-        lambda place, name: find_candidates(place, name, asked, workers=request.workers),
+        lambda place, name: find_candidates(place, name, request, workers=request.workers),
     )
     if request.plan:
         with context.progress("domains", what="rows read") as progress:
-            found = recipe.plan({"pool": source}, asked, seed=request.seed, progress=progress)
+            found = recipe.plan({"pool": source}, request, seed=request.seed, progress=progress)
         for text in found.notes:
             context.note(text)
         records = [*step_counts(found.steps, len(source)), *found.steps]
@@ -43,7 +36,7 @@ def build_domains(request: Domains, context: Context) -> Result:
             source,
             folder=folder,
             runs=place.runs,
-            parameters=asked,
+            parameters=request,
             seed=request.seed,
             name=request.name,
             progress=progress,
@@ -52,31 +45,9 @@ def build_domains(request: Domains, context: Context) -> Result:
     shown = [*steps, *told.classes]
     numbers = [
         *step_counts(steps, len(source), testset=testset.name),
-        *leakage_records(told, testset.name, asked.domain),
+        *leakage_records(told, testset.name, request.domain),
     ]
     return build_result(testset, folder, [*numbers, *shown], context, brief=shown)
-
-
-def read_exclusions(texts: Sequence[str]) -> list[str]:
-    """``CLASS=REASON`` texts as they are; a CSV with ``class_id`` and ``reason`` as such texts."""
-    found: list[str] = []
-    for text in texts:
-        if "=" in text:
-            found.append(text)
-            continue
-        path = Path(text)
-        table = read_table_file(path)
-        columns = [
-            require_column(table, name, path, "exclusions").to_pylist()
-            for name in ("class_id", "reason")
-        ]
-        for number, row in enumerate(zip(*columns, strict=True), start=1):
-            if not all(row):
-                raise BadFile(
-                    path, f"row {number} lacks a class or its reason", fix="give both in every row"
-                )
-            found.append("=".join(row))
-    return found
 
 
 def step_counts(steps: Sequence[Step], rows: int, *, testset: str | None = None) -> list[Count]:
@@ -95,20 +66,6 @@ def step_counts(steps: Sequence[Step], rows: int, *, testset: str | None = None)
 
 def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | Count]:
     """What labels tell about domains, as records."""
-    limits = wilson(round(told.guessed * told.n), told.n)
-    interval = {
-        "low": float(limits.low),
-        "high": float(limits.high),
-        "interval": limits.method,
-        "level": limits.level,
-    }
-    values: list[tuple[str, float, dict[str, Any]]] = [
-        ("domain_entropy", told.domain_entropy, {}),
-        ("information", told.information, {}),
-        ("explained", told.explained, {}),
-        ("guessed_from_label", told.guessed, interval),
-        ("guessed_without", told.base, {}),
-    ]
     summaries = [
         Summary(
             model=None,
@@ -118,10 +75,9 @@ def leakage_records(told: Leakage, testset: str, domain: str) -> list[Summary | 
             columns=domain,
             name=name,
             n=told.n,
-            value=value,
-            **more,
+            value=getattr(told, name),
         )
-        for name, value, more in values
+        for name in ("domain_entropy", "information", "explained")
     ]
     found = {f"classes_over_{s}_in_one_domain": n for s, n in told.concentrated.items()}
     found["demonyms"] = sum(leak.demonym for leak in told.classes)
