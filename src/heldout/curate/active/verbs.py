@@ -81,7 +81,6 @@ def run(request: Study, context: Context) -> Result:
     records = study_records(
         outcome,
         domain="folder" if request.domain.startswith("folder:") else request.domain,
-        level=request.level,
         replicates=request.replicates,
         seed=request.seed,
         testset_hash=pool.content_hash,
@@ -145,7 +144,7 @@ def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings |
             found.pool,
             request.features,
             workspace=context.workspace,
-            images=request.images or found.source,
+            images=request.images or found.pool.source,
             workers=request.workers,
             progress=progress,
         )

@@ -43,7 +43,7 @@ def annotate(request: Annotate, context: Context) -> Result:
     check_top_k(request.top, len(space))
     if found.embeddings is None and found.pool is not None:
         # Images that cannot be had are refused before thousands of texts are encoded for them.
-        pool_image_files(found.pool, request.images or found.source)
+        pool_image_files(found.pool, request.images or found.pool.source)
     classes, facts = _classes(request, encoder, space, context)
     try:
         vectors = _vectors(request, found, encoder, share, context)
@@ -163,7 +163,7 @@ def _vectors(
             found.pool,
             encoder,
             workspace=context.workspace,
-            images=request.images or found.source,
+            images=request.images or found.pool.source,
             workers=request.workers,
             shard=shard,
             progress=progress,

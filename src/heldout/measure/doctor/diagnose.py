@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.doctor.alignment import (
     AlignedOutputs,
     align,
-    align_array,
     judged_by,
+    rows_in_order,
+    shared_reading,
     single_labels,
 )
 from heldout.measure.doctor.findings import Finding
@@ -93,8 +95,32 @@ def diagnose_array(
     ``order``        the order that its rows are said to have, as for importing
     ``label_space``  in which its ids are said to be; the test set's by default
     """
-    case = align_array(
-        testset, topk, model=model, order=order, label_space=label_space, truth=truth
+    values = np.asarray(topk)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
+        raise UserError(
+            f"outputs of {model} have shape {values.shape} and type {values.dtype}",
+            fix="give class ids: whole numbers, one row per image",
+        )
+    stated = rows_in_order(testset, order)
+    if len(values) != len(stated):
+        raise MismatchError(
+            f"outputs of {model} have {len(values)} rows, the order {order!r} of {testset.name} "
+            f"has {len(stated)} images",
+            fix="these are outputs on another set",
+        )
+    space = label_space or testset.label_space
+    laid = np.full((len(testset), values.shape[1]), -1, np.int64)
+    laid[stated[stated >= 0]] = values[stated >= 0]
+    case = AlignedOutputs(
+        testset=testset,
+        model=model,
+        labels=single_labels(testset, truth),
+        topk=laid,
+        space=space,
+        relabel=shared_reading(space, testset.label_space),
+        order=order,
     )
     return worst_first(diagnose_case(case))
 
