@@ -90,19 +90,17 @@ def read(topk: np.ndarray, relabel: np.ndarray) -> np.ndarray:
     return np.where(inside, relabel[np.where(inside, topk, 0)], -1)
 
 
-def judged_by(testset: TestSet, truth: str | None = None) -> str:
-    """The truth that checks look at: the one named, else the first single-label one, else the default."""
-    kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
-    single = next((name for name, kind in kinds.items() if kind == "single"), None)
-    return truth or single or testset.card.default_truth
-
-
 def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
-    """One class index per image, int64 (n,), from :func:`judged_by`; -1 for none or several."""
+    """One class index per image, int64 (n,), -1 for none or several.
+
+    Of the truth that is named, else of the first single-label one, else of the default.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = testset.truth(judged_by(testset, truth))
+    kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
+    single = next((name for name, kind in kinds.items() if kind == "single"), None)
+    table = testset.truth(truth or single or testset.card.default_truth)
     rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
     space = pa.array(testset.label_space.ids, pa.string())
     found = pc.fill_null(pc.index_in(table["class_id"].combine_chunks(), value_set=space), -1)

@@ -13,7 +13,6 @@ from heldout.data.testset import TestSet
 from heldout.measure.doctor.alignment import (
     AlignedOutputs,
     align,
-    judged_by,
     rows_in_order,
     shared_reading,
     single_labels,
@@ -33,7 +32,7 @@ from heldout.measure.doctor.output_checks import (
     check_spaces,
 )
 from heldout.measure.doctor.significance import ALPHA, p_better
-from heldout.measure.doctor.testset_checks import check_classes, check_files, check_folders
+from heldout.measure.doctor.testset_checks import check_folders
 from heldout.models.predictions import Predictions
 
 MOST_IDS = 1 << 17
@@ -53,15 +52,13 @@ def diagnose(
     Predictions may come from a generator: each is dropped before the next is asked for.
 
     ``truth``  the truth to judge by; the first single-label one by default
-    ``cheap``  leave out what is seldom wrong and takes long: files, and exchanged classes of
-               models that are otherwise right
+    ``cheap``  leave out what is seldom wrong and takes long: exchanged classes of models that are
+               otherwise right
     ``hashes`` hashes of the models' outputs by name, where they are known already
     """
     models = [predictions] if isinstance(predictions, Predictions) else predictions
     labels = single_labels(testset, truth)
-    findings = [] if cheap else check_files(testset, labels)
-    findings += check_classes(testset, judged_by(testset, truth))
-    findings += check_folders(testset, labels)
+    findings = check_folders(testset, labels)
     first: dict[str, str] = {}  # the model whose outputs are seen first, by their hash
     same = []
     for model in models:

@@ -33,9 +33,6 @@ CODES: dict[str, Severity] = {
     "same-outputs": "warning",
     "text-sorted-folders": "error",
     "folders-disagree": "error",
-    "absent-classes": "warning",
-    "duplicate-images": "warning",
-    "conflicting-duplicates": "error",
 }
 """Every code with its severity; docs/doctor.md says what each means.
 
