@@ -289,11 +289,6 @@ class LabelPlan:
     budget: int
     rounds: int
 
-    @property
-    def total(self) -> int:
-        """Labels at the end."""
-        return self.initial + self.budget * self.rounds
-
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -431,9 +426,10 @@ def run_study(
 def check_study(problem: LabelingTask, strategies: Sequence[Strategy], plan: LabelPlan) -> None:
     """Refuse what cannot be run, before anything is trained."""
     candidates, tested = len(problem.rows(TRAIN)), len(problem.rows(TEST))
-    if plan.total > candidates:
+    asked = plan.initial + plan.budget * plan.rounds
+    if asked > candidates:
         raise UserError(
-            f"{plan.total:,} labels are asked for, {problem.name} has {candidates:,} candidates",
+            f"{asked:,} labels are asked for, {problem.name} has {candidates:,} candidates",
             fix="give fewer rounds or a smaller budget",
         )
     if not tested:

@@ -92,6 +92,15 @@ def find_images(context: Context, name: str) -> PoolImages:
     return found
 
 
+def note_failures(vectors: Embeddings, context: Context) -> None:
+    """Say which images have no vector, and why."""
+    failures = vectors.facts.get("failures", {})
+    for image, reason in list(failures.items())[:5]:
+        context.note(f"{image}: {reason}")
+    if len(failures) > 5:
+        context.note(f"and {len(failures) - 5:,} more images without a vector")
+
+
 def folder_pool(path: Path, *, name: str | None = None) -> TestSet:
     """A folder of images as a pool: ids are paths below it, sorted; files hashed, sizes read."""
     source = FolderSource(path)

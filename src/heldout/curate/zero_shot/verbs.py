@@ -21,6 +21,7 @@ from heldout.curate.zero_shot.label_pool import (
     PoolImages,
     annotated_pool,
     find_images,
+    note_failures,
     write_parquet,
 )
 from heldout.curate.zero_shot.requests import OWN, Annotate
@@ -38,7 +39,7 @@ def annotate(request: Annotate, context: Context) -> Result:
     similarities = parse_similarities(
         request.similarities, scale=None if encoder is None else encoder.scale
     )
-    share = None if request.shard is None else Shard.parse(request.shard)
+    share = Shard.parse(request.shard) if request.shard else None
     space = _label_space(found, request.classes, context)
     check_top_k(request.top, len(space))
     if found.embeddings is None and found.pool is not None:
@@ -168,9 +169,5 @@ def _vectors(
             shard=shard,
             progress=progress,
         )
-    failures = made.facts.get("failures", {})
-    for image, reason in list(failures.items())[:5]:
-        context.note(f"{image}: {reason}")
-    if len(failures) > 5:
-        context.note(f"and {len(failures) - 5:,} more images without a vector")
+    note_failures(made, context)
     return made
