@@ -24,7 +24,6 @@ from heldout.curate.active.task import LabelingTask
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
-
 FIELDS = (
     "rank",
     "image_id",
