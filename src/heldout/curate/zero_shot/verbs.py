@@ -73,8 +73,9 @@ def annotate(request: Annotate, context: Context) -> Result:
         if target.suffix == ".parquet":
             write_parquet(annotation, tally, target, replace=request.replace)
         else:
-            name = request.name or slug(target.resolve().name)
-            made = annotated_pool(found.pool, annotation, tally, name=name)
+            made = annotated_pool(
+                found.pool, annotation, tally, name=request.name or slug(target.resolve().name)
+            )
     if made is not None:
         made = save(made, target, replace=request.replace)
     numbers = {
