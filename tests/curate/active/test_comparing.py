@@ -18,7 +18,7 @@ from heldout.curate.active.learning_curves import (
     study_records,
 )
 from heldout.curate.active.strategies import parse_strategies
-from heldout.curate.active.study import Cells, LabelPlan, Outcome, Round, run_study
+from heldout.curate.active.study import LabelPlan, Outcome, Round, run_study
 from heldout.curate.active.task import make_problem
 from heldout.measure.score.records import Learning, from_dict
 from heldout.stats.multiple import holm
@@ -102,7 +102,9 @@ def test_the_interval_covers_the_truth_where_both_vary() -> None:
                 s: [
                     Round(
                         labels=1,
-                        cells=Cells(np.zeros((2, 1), int), np.zeros((2, 1), int), np.zeros(2)),
+                        images=np.zeros((2, 1), int),
+                        right=np.zeros((2, 1), int),
+                        losses=np.zeros(2),
                         correct=correct[s],
                         chosen=empty,
                         quota=zero,

@@ -143,8 +143,8 @@ def test_budgets_are_met_and_no_image_comes_twice(
             assert [len(made.chosen) for made in rounds] == [9, 9, 9, 0]
             for made in rounds:
                 assert made.quota.sum() == len(made.chosen)
-                assert made.cells.images.sum() == len(problem.rows(TEST)) == len(made.correct)
-                assert made.cells.right.sum() == made.correct.sum()
+                assert made.images.sum() == len(problem.rows(TEST)) == len(made.correct)
+                assert made.right.sum() == made.correct.sum()
 
 
 def test_the_pool_can_be_spent_to_the_last_image(problem: LabelingTask, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_all_strategies_share_the_first_round(problem: LabelingTask, tmp_path: P
         runs=tmp_path,
     )
     a, b = (outcome.rounds[name][3][0] for name in ("random", "margin+error"))
-    assert (a.correct == b.correct).all() and a.cells.losses.tolist() == b.cells.losses.tolist()
+    assert (a.correct == b.correct).all() and a.losses.tolist() == b.losses.tolist()
 
 
 def test_quotas_are_what_the_allocator_said(problem: LabelingTask) -> None:

@@ -1,4 +1,4 @@
-"""A test set alone: folders, absent classes, repeated files."""
+"""A test set alone: folders against classes."""
 
 from __future__ import annotations
 
@@ -72,26 +72,6 @@ def test_folders_that_say_nothing_about_classes() -> None:
     assert diagnose(unknown) == []
 
 
-def test_absent_classes() -> None:
-    labels = balanced(40, 3)
-    (finding,) = diagnose(set_of(labels[labels != 7], space_of(40)))
-    assert finding.code == "absent-classes" and "t0007" in finding.message
-    assert diagnose(set_of(labels[labels < 20], space_of(40))) == []  # a subset, told with a model
-
-
-def test_repeated_files() -> None:
-    labels = np.array([0, 0, 1, 1, 2, 2])
-    digests = ["a" * 64, "a" * 64, "b" * 64, "c" * 64, "b" * 64, None]
-    testset = set_of(labels, space_of(3), sha256=digests)
-    found = {f.code: f for f in diagnose(testset)}
-    assert set(found) == {"duplicate-images", "conflicting-duplicates"}
-    assert found["duplicate-images"].evidence == {"repeats": 2, "files": 2}
-    assert found["conflicting-duplicates"].evidence == {"files": 1}
-    assert diagnose(testset, cheap=True) == []
-    none = set_of(labels, space_of(3), sha256=[None] * 6)
-    assert diagnose(none) == []
-
-
 def test_a_folder_may_name_another_class_that_is_right_for_all_its_images() -> None:
     space = space_of(4)
     folders = list(space.ids)
@@ -124,21 +104,6 @@ def test_numbered_folders_below_those_of_the_classes_are_no_classes() -> None:
     space = space_of(2)
     paths = [f"{space.ids[row % 2]}/{2012 + row % 2}/{row}.jpg" for row in range(20)]
     assert diagnose(set_of([row % 2 for row in range(20)], space, ids=paths, path=paths)) == []
-
-
-def test_a_class_of_images_with_several_classes_is_not_absent() -> None:
-    space = space_of(10)
-    ids = [f"i{n}" for n in range(10)]
-    rows = [(image, space.ids[n]) for n, image in enumerate(ids[:9])] + [
-        (ids[9], space.ids[0]),
-        (ids[9], space.ids[9]),
-    ]
-    made = set_of(range(10), space, ids=ids)
-    truth = truth_table([image for image, _ in rows], [label for _, label in rows])
-    both = make_testset(
-        made.card, images=made.images, truths={"original": truth}, label_space=space
-    )
-    assert diagnose(both) == []
 
 
 def test_fixes_name_options_that_exist() -> None:

@@ -70,21 +70,22 @@ def load_trainer(text: str) -> Trainer:
                 f"{text} is not a trainer",
                 fix="it needs a name, an identity (a mapping) and a call that trains: docs/active.md",
             )
-        return UserTrainer(found, str(getattr(found, "name", rest)), sha256_file(path))
+        identity = {"source": sha256_file(path), **found.identity}
+        return UserTrainer(found, str(getattr(found, "name", rest)), identity)
     raise UserError(f"no trainer {text!r}", fix="use logistic or path.py:object")
 
 
+@dataclass(eq=False)
 class UserTrainer:
     """A trainer in the user's own file; the file's hash is part of its identity."""
 
-    def __init__(self, trainer: Trainer, name: str, source: str) -> None:
-        self._trainer = trainer
-        self.name = name
-        self.identity: Mapping[str, Any] = {"source": source, **trainer.identity}
+    trainer: Trainer
+    name: str
+    identity: Mapping[str, Any]
 
     def __call__(self, images: Images, labels: np.ndarray, *, classes: int, seed: int) -> Trained:
         """A classifier for these images."""
-        return self._trainer(images, labels, classes=classes, seed=seed)
+        return self.trainer(images, labels, classes=classes, seed=seed)
 
 
 def outputs(trained: Trained, images: Images, *, classes: int, name: str) -> ModelOutput:

@@ -65,15 +65,16 @@ def data_efficiency(
 
 RESAMPLED = ("accuracy", "ambient", "mean_of_domains", "worst_domain")
 """Metrics whose differences have intervals over seeds and images."""
+LEVEL = 0.95
 SEEDS, CROSSED = "t over seeds", "bootstrap over seeds and images"
 
 
-def mean_over_seeds(values: np.ndarray, *, level: float = 0.95) -> tuple[float, Interval | None]:
+def mean_over_seeds(values: np.ndarray) -> tuple[float, Interval | None]:
     """The mean of ``values`` (seeds,) with its t interval; None where one seed gives none."""
     value = float(np.mean(values))
     if len(values) < 2 or not np.isfinite(value):
         return value, None
-    return value, _interval(value, _error(values), len(values) - 1, level)
+    return value, _interval(value, _error(values), len(values) - 1)
 
 
 def _error(values: np.ndarray) -> float:
@@ -81,17 +82,17 @@ def _error(values: np.ndarray) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def _interval(value: float, error: float, degrees: float, level: float) -> Interval:
-    return interval_from_error(value, error, quantile=t_quantile(level, degrees), level=level)
+def _interval(value: float, error: float, degrees: float) -> Interval:
+    return interval_from_error(value, error, quantile=t_quantile(LEVEL, degrees), level=LEVEL)
 
 
-def paired_over_seeds(gaps: np.ndarray, *, level: float = 0.95) -> PairedDifference:
+def paired_over_seeds(gaps: np.ndarray) -> PairedDifference:
     """The mean of differences (seeds,), two or more: t interval, and p of no difference.
 
     Where all differences are equal, p is that of a sign test.
     """
     value, error, degrees = float(np.mean(gaps)), _error(gaps), len(gaps) - 1
-    interval = _interval(value, error, degrees, level)
+    interval = _interval(value, error, degrees)
     return PairedDifference(value, interval, _p(value, error, degrees, len(gaps)))
 
 
@@ -112,7 +113,6 @@ class Replicates:
         gaps: np.ndarray,
         *,
         point: int | None = None,
-        level: float = 0.95,
     ) -> PairedDifference:
         """The mean of the observed ``gaps`` (seeds,) of two curves' means, or of a point of them.
 
@@ -127,7 +127,7 @@ class Replicates:
         spread = of_seeds**2 / (self.seeds - 1) + of_images**2 / max(self.images - 1, 1)
         degrees = (of_seeds + of_images) ** 2 / spread if spread > 0 else self.seeds - 1.0
         error = max(error, of_seeds**0.5)
-        interval = _interval(value, error, degrees, level)
+        interval = _interval(value, error, degrees)
         return PairedDifference(value, interval, _p(value, error, degrees, self.seeds))
 
 
@@ -187,7 +187,6 @@ def study_records(
     outcome: Outcome,
     *,
     domain: str = "domain",
-    level: float = 0.95,
     replicates: int = 1000,
     seed: int = 0,
     testset_hash: str = "",
@@ -196,7 +195,7 @@ def study_records(
 
     ``domain`` names the column whose values are the domains.
     """
-    maker = _Maker(outcome, domain, level, testset_hash)
+    maker = _Maker(outcome, domain, testset_hash)
     compared = len(outcome.strategies) > 1
     records: list[Record] = []
     for metric in METRICS:
@@ -218,10 +217,10 @@ def study_records(
 
 
 class _Maker:
-    """Makes records that share a test set, seeds and a level."""
+    """Makes records that share a test set and seeds."""
 
-    def __init__(self, outcome: Outcome, domain: str, level: float, testset_hash: str) -> None:
-        self.outcome, self.domain, self.level = outcome, domain, level
+    def __init__(self, outcome: Outcome, domain: str, testset_hash: str) -> None:
+        self.outcome, self.domain = outcome, domain
         self.base, *self.others = outcome.rounds
         self.testset = outcome.problem.name
         self.tested = len(outcome.problem.rows(TEST))
@@ -246,14 +245,14 @@ class _Maker:
         )
 
     def _mean(self, strategy: str, metric: str, values: np.ndarray, **more: object) -> Learning:
-        value, interval = mean_over_seeds(values, level=self.level)
+        value, interval = mean_over_seeds(values)
         if interval is not None:
             most = np.inf if metric == "loss" else 1.0
             more |= {
                 "low": max(float(interval.low), 0.0),
                 "high": min(float(interval.high), most),
                 "interval": SEEDS,
-                "level": self.level,
+                "level": LEVEL,
             }
         elif np.isfinite(value):
             more["reason"] = "one seed has no interval"
@@ -276,7 +275,7 @@ class _Maker:
         made = []
         for name, by_seed in self.outcome.rounds.items():
             runs = [by_seed[seed] for seed in self.outcome.seeds]
-            values = np.array([[domain_accuracy(r.cells) for r in run] for run in runs])
+            values = np.array([[domain_accuracy(r) for r in run] for run in runs])
             shares = self._shares(name)
             for place, domain in enumerate(problem.domain_names):
                 where = format_slice({self.domain: domain})
@@ -311,10 +310,10 @@ class _Maker:
             if not all(np.isfinite(v).all() for v in values.values()):
                 continue
             gaps = {name: values[name] - values[self.base] for name in self.others}
-            kinds = [(SEEDS, [paired_over_seeds(each, level=self.level) for each in gaps.values()])]
+            kinds = [(SEEDS, [paired_over_seeds(each) for each in gaps.values()])]
             if drawn is not None:
                 crossed = [
-                    drawn.difference(metric, name, self.base, each, point=point, level=self.level)
+                    drawn.difference(metric, name, self.base, each, point=point)
                     for name, each in gaps.items()
                 ]
                 kinds.append((CROSSED, crossed))
@@ -330,7 +329,7 @@ class _Maker:
                         low=float(gap.interval.low),
                         high=float(gap.interval.high),
                         interval=kind,
-                        level=self.level,
+                        level=LEVEL,
                         p=gap.p,
                         adjusted_p=corrected,
                     )

@@ -24,7 +24,6 @@ from heldout.curate.active.task import LabelingTask
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.testset.hashing import derived_seed, row_hash
 
-FOLDS = 5
 FIELDS = (
     "rank",
     "image_id",
@@ -79,7 +78,7 @@ def next_batch(
     *,
     budget: int,
     seed: int = 0,
-    folds: int = FOLDS,
+    folds: int = 5,
     paths: Mapping[str, str | None] | None = None,
 ) -> tuple[list[dict[str, Any]], list[Standing]]:
     """Choose ``budget`` of the images without a class; those with one (``labels >= 0``) are labelled.

@@ -10,7 +10,6 @@ from heldout.core.request import (
     Domain,
     Folds,
     Images,
-    Level,
     Out,
     Replicates,
     Request,
@@ -75,7 +74,6 @@ class Study(Labelling, frozen=True, kw_only=True):
     split_column: (
         Annotated[str, option("Column with train, validation, test; drawn by default.")] | None
     ) = None
-    level: Level = 0.95
     replicates: Replicates = 1000
     shard: Shard | None = None
 

@@ -95,14 +95,18 @@ def confidence(logits: np.ndarray) -> np.ndarray:
     return top
 
 
+def lead(values: np.ndarray) -> np.ndarray:
+    """The highest minus the second of every row, float64 (n,)."""
+    if values.shape[1] < 2:
+        raise NotApplicable("a margin of one class", fix="use images of two classes or more")
+    best = np.partition(np.asarray(values, np.float64), values.shape[1] - 2, axis=1)[:, -2:]
+    found: np.ndarray = best[:, 1] - best[:, 0]
+    return found
+
+
 def margin(logits: np.ndarray) -> np.ndarray:
     """The highest probability minus the second, float64 (n,)."""
-    return _lead(np.exp(log_probabilities(logits)))
-
-
-def logit_margin(logits: np.ndarray) -> np.ndarray:
-    """The highest logit minus the second, float64 (n,): the log of the ratio of probabilities."""
-    return _lead(np.asarray(logits, np.float64))
+    return lead(np.exp(log_probabilities(logits)))
 
 
 def negative_entropy(logits: np.ndarray) -> np.ndarray:
@@ -115,19 +119,10 @@ def negative_entropy(logits: np.ndarray) -> np.ndarray:
 SCORES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "least-confidence": confidence,
     "margin": margin,
-    "logit-margin": logit_margin,
+    "logit-margin": lead,
     "entropy": negative_entropy,
 }
 """By selector: the number whose lowest values are chosen first."""
-
-
-def _lead(values: np.ndarray) -> np.ndarray:
-    """The highest minus the second of every row."""
-    if values.shape[1] < 2:
-        raise NotApplicable("a margin of one class", fix="use images of two classes or more")
-    best = np.partition(values, values.shape[1] - 2, axis=1)[:, -2:]
-    found: np.ndarray = best[:, 1] - best[:, 0]
-    return found
 
 
 def atc_threshold(scores: np.ndarray, correct: np.ndarray) -> float:

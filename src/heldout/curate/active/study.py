@@ -106,18 +106,16 @@ def _least(values: np.ndarray) -> float:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Round:
-    """What came out of a round.
+class Round(Cells):
+    """What came out of a round, with the counts of the test images.
 
     ``labels``   how many images were trained on
-    ``cells``    counts on the test images by domain and class
     ``correct``  which test images are right, bool (test,)
     ``chosen``   rows of the problem to label next, best first; empty in the last round
     ``quota``    of every domain, int64 (domains,): what ``chosen`` holds of it
     """
 
     labels: int
-    cells: Cells
     correct: np.ndarray
     chosen: np.ndarray
     quota: np.ndarray
@@ -187,7 +185,7 @@ def do_round(
         )
     return Round(
         labels=len(rows),
-        cells=count_cells(logits, problem.labels[test], problem.domains[test], count=domains),
+        **vars(count_cells(logits, problem.labels[test], problem.domains[test], count=domains)),
         correct=logits.argmax(axis=1) == problem.labels[test],
         chosen=chosen,
         quota=np.bincount(problem.domains[chosen], minlength=domains),
@@ -269,33 +267,17 @@ def _means(values: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
 def pack_round(made: Round) -> bytes:
     """A round as bytes; equal rounds, equal bytes."""
     handle = io.BytesIO()
-    np.savez(
-        handle,
-        labels=np.int64(made.labels),
-        images=made.cells.images,
-        right=made.cells.right,
-        losses=made.cells.losses,
-        correct=np.packbits(made.correct),
-        tested=np.int64(len(made.correct)),
-        chosen=made.chosen,
-        quota=made.quota,
-    )
+    np.savez(handle, **vars(made))
     return handle.getvalue()
 
 
 def unpack_round(data: bytes) -> Round:
     """What :func:`pack_round` wrote."""
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        return Round(
-            labels=int(arrays["labels"]),
-            cells=Cells(arrays["images"], arrays["right"], arrays["losses"]),
-            correct=np.unpackbits(arrays["correct"], count=int(arrays["tested"])).astype(bool),
-            chosen=arrays["chosen"],
-            quota=arrays["quota"],
-        )
+        return Round(**{**arrays, "labels": int(arrays["labels"])})
 
 
-WORK = "active-round-1"
+WORK = "active-round-2"
 """Name and version of the work: part of every round's key, raised when results would change."""
 
 
@@ -306,11 +288,6 @@ class LabelPlan:
     initial: int
     budget: int
     rounds: int
-
-    @property
-    def total(self) -> int:
-        """Labels at the end."""
-        return self.initial + self.budget * self.rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,7 +311,7 @@ class Outcome:
         sizes, found = self.problem.domain_sizes, {}
         for name, by_seed in self.rounds.items():
             numbers = [
-                [list(measure(made.cells, sizes).values()) for made in by_seed[seed]]
+                [list(measure(made, sizes).values()) for made in by_seed[seed]]
                 for seed in self.seeds
             ]
             found[name] = np.moveaxis(np.array(numbers), 2, 0)
@@ -449,9 +426,10 @@ def run_study(
 def check_study(problem: LabelingTask, strategies: Sequence[Strategy], plan: LabelPlan) -> None:
     """Refuse what cannot be run, before anything is trained."""
     candidates, tested = len(problem.rows(TRAIN)), len(problem.rows(TEST))
-    if plan.total > candidates:
+    asked = plan.initial + plan.budget * plan.rounds
+    if asked > candidates:
         raise UserError(
-            f"{plan.total:,} labels are asked for, {problem.name} has {candidates:,} candidates",
+            f"{asked:,} labels are asked for, {problem.name} has {candidates:,} candidates",
             fix="give fewer rounds or a smaller budget",
         )
     if not tested:

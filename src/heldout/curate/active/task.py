@@ -232,8 +232,6 @@ def pool_features(
     path = Path(text.removeprefix(_PREFIX))
     if text.startswith(_PREFIX) or is_embeddings(path):
         return read_embeddings(path)
-    if not len(pool):
-        raise UserError(f"{pool.name} has no images", fix="give a pool of images")
     return embed(
         pool,
         image_encoder(text),

@@ -16,16 +16,16 @@ from heldout.curate.active.learning_curves import study_records
 from heldout.curate.active.next_batch import next_batch, read_labels, write_batch
 from heldout.curate.active.requests import PARTS, Labelling, Next, Study
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
-from heldout.curate.active.study import LabelPlan, run_study
+from heldout.curate.active.study import METRICS, LabelPlan, run_study
 from heldout.curate.active.task import pool_features, pool_problem
-from heldout.curate.zero_shot.label_pool import find_images
+from heldout.curate.zero_shot.label_pool import find_images, note_failures
 from heldout.data.testset.testset import TestSet
 from heldout.measure.score.records import Learning, Record
 from heldout.models.embeddings import Embeddings
 
 STRATEGIES = ("random", "margin", "margin+error")
 """What is tried where nothing is named."""
-_LEVELS = ("accuracy", "ambient", "mean_of_domains", "worst_domain", "worst_cell")
+_LEVELS = METRICS[:-1]  # not the loss
 _DIFFERENCES = ("accuracy", "mean_of_domains", "worst_domain")
 
 
@@ -54,7 +54,7 @@ def run(request: Study, context: Context) -> Result:
     context.say(
         f"{problem.name}: {len(problem):,} images ({sizes}), {len(problem.domain_names)} domains"
     )
-    share = None if request.shard is None else Shard.parse(request.shard)
+    share = Shard.parse(request.shard) if request.shard else None
     try:
         with (
             context.progress("active", what="runs") as progress,
@@ -81,7 +81,6 @@ def run(request: Study, context: Context) -> Result:
     records = study_records(
         outcome,
         domain="folder" if request.domain.startswith("folder:") else request.domain,
-        level=request.level,
         replicates=request.replicates,
         seed=request.seed,
         testset_hash=pool.content_hash,
@@ -145,12 +144,11 @@ def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings |
             found.pool,
             request.features,
             workspace=context.workspace,
-            images=request.images or found.source,
+            images=request.images or found.pool.source,
             workers=request.workers,
             progress=progress,
         )
-    for image, reason in list(vectors.facts.get("failures", {}).items())[:5]:
-        context.note(f"{image}: {reason}")
+    note_failures(vectors, context)
     return found.pool, vectors
 
 

@@ -165,7 +165,7 @@ class Cutting:
         else:
             raise HeldoutError(f"{job.file} has no outline, and there is no segmenter")
         made = cut(photo.pixels, matte, self.cleaning)
-        if not made.empty:
+        if made.pixels.size:
             file = io.BytesIO()
             # Pillow keeps the colours under alpha 0 as they are.
             Image.fromarray(made.pixels).save(file, "PNG", compress_level=6)

@@ -228,7 +228,7 @@ def whole_photos(photographs: Photographs, *, own_alpha: bool = False) -> Cutout
     """One job per photo: found by a segmenter, or by the photo's own alpha."""
     outline = OWN_ALPHA if own_alpha else None
     names = cutout_names(photographs.ids)
-    jobs = [photographs.job(photo, names[photo], outline=outline) for photo in photographs.ids]
+    jobs = [photographs.job(photo, names[photo], outline) for photo in photographs.ids]
     return CutoutJobs(jobs).sorted()
 
 
@@ -243,7 +243,7 @@ def masked_photos(photographs: Photographs, masks: Path) -> CutoutJobs:
             made.skip(photo, "", f"no mask in {masks.name}")
         for file in found:
             name = names[photo] + ("" if len(found) == 1 else f"_{PurePosixPath(file).stem}")
-            made.jobs.append(photographs.job(photo, name, outline=mask_file(masks / file)))
+            made.jobs.append(photographs.job(photo, name, mask_file(masks / file)))
     return made.sorted()
 
 
@@ -312,8 +312,8 @@ def coco_jobs(path: Path, photographs: Photographs, *, only: Sequence[str] = ())
             job = photographs.job(
                 photo,
                 f"{PurePosixPath(photo).stem}_{entry.id}",
+                _outline(entry.segmentation, image),
                 class_name=names[category],
-                outline=_outline(entry.segmentation, image),
                 licence=licences.get(image.license or 0, ""),
                 source=image.flickr_url or image.coco_url or "",
             )
@@ -423,7 +423,7 @@ def openimages_jobs(
             made.fail(photo, stated, f"the mask is not in {masks.name}")
             continue
         outline, stem = mask_file(masks / file), PurePosixPath(file).stem
-        made.jobs.append(photographs.job(photo, stem, class_name=class_name, outline=outline))
+        made.jobs.append(photographs.job(photo, stem, outline, class_name=class_name))
     return made.all()
 
 

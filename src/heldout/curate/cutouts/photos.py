@@ -126,24 +126,28 @@ class Outline:
     matte: Callable[[Photo], Matte]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CutoutJob:
-    """One object of one photo.
+@dataclass(frozen=True)
+class PhotoFacts:
+    """What is known of a photo beside its pixels; empty where it is not."""
 
-    ``photo``        id of the photo in its source
-    ``class_name``   the class, and the folder of the cut-out
-    ``name``         file name of the cut-out, without its ending
-    ``outline``      where the object is, or None where a segmenter is to find it
-    ``licence``, ``attribution``, ``source``  of the photo, empty where not known
-    """
-
-    photo: str
-    class_name: str
-    name: str
-    outline: Outline | None = None
+    class_name: str = ""
     licence: str = ""
     attribution: str = ""
     source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutoutJob(PhotoFacts):
+    """One object of one photo; the class names the folder of the cut-out.
+
+    ``photo``        id of the photo in its source
+    ``name``         file name of the cut-out, without its ending
+    ``outline``      where the object is, or None where a segmenter is to find it
+    """
+
+    photo: str
+    name: str
+    outline: Outline | None = None
 
     @property
     def file(self) -> str:
@@ -215,16 +219,6 @@ def class_folder(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class PhotoFacts:
-    """What is known of a photo beside its pixels; empty where it is not."""
-
-    class_name: str = ""
-    licence: str = ""
-    attribution: str = ""
-    source: str = ""
-
-
-@dataclass(frozen=True)
 class Photographs:
     """Ids of photos, and what is known of them."""
 
@@ -243,19 +237,25 @@ class Photographs:
         return class_folder(stated or folder)
 
     def job(
-        self, photo: str, name: str, *, licence: str = "", source: str = "", **fields: Any
+        self,
+        photo: str,
+        name: str,
+        outline: Outline | None,
+        *,
+        class_name: str = "",
+        licence: str = "",
+        source: str = "",
     ) -> CutoutJob:
-        """The job of an object, with its photo's credit; ``licence`` and ``source`` hold where the
-        facts state none, and ``fields`` are those of :class:`CutoutJob`."""
+        """The job of an object; what is said here holds where the photo's facts state nothing."""
         stated = self.facts.get(photo, PhotoFacts())
-        fields["class_name"] = fields.get("class_name") or self.class_of(photo)
         return CutoutJob(
             photo=photo,
             name=name,
+            outline=outline,
+            class_name=class_name or self.class_of(photo),
             licence=stated.licence or licence,
             attribution=stated.attribution,
             source=stated.source or source,
-            **fields,
         )
 
 

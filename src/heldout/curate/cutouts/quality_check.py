@@ -48,11 +48,6 @@ class Cleaned:
     pixels: np.ndarray
     box: tuple[int, int, int, int]
 
-    @property
-    def empty(self) -> bool:
-        """Whether nothing was cut out."""
-        return self.pixels.size == 0
-
 
 def cut(pixels: np.ndarray, matte: Matte, cleaning: Cleaning) -> Cleaned:
     """The object of a photo: cleaned, and cropped tightly around its visible pixels."""

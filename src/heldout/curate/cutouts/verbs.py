@@ -52,8 +52,7 @@ def cutout(request: AnyCutout, context: Context) -> Result:
     """Cut out all objects, and say what came out and what did not."""
     cleaning, limits = USUAL[request.method]
     try:
-        given = {str(name): value for name, value in request.gate.items()}
-        limits = msgspec.convert(asdict(limits) | given, Limits, strict=False)
+        limits = msgspec.convert(asdict(limits) | {**request.gate}, Limits, strict=False)
     except msgspec.ValidationError as error:
         raise RequestError(f"{{gate}}: {error}", fix="give numbers") from None
     source = open_source(request.photos)

@@ -33,7 +33,7 @@ class ClassVectors:
     ``members``  int64 (classes,), ascending within a row
 
     Classes of one text have one vector. They are tied for every image, to the bit, so the product
-    is computed once for them and the tie is told instead of decided by chance.
+    is computed once for them and the tie is stated instead of decided by chance.
     """
 
     rows: np.ndarray

@@ -22,7 +22,7 @@ from heldout.curate.zero_shot.assign import (
     class_vectors,
     temperatures_of,
 )
-from heldout.data.images import FolderSource, ImageInfo, ImageSource, examine
+from heldout.data.images import FolderSource, ImageInfo, examine
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import find_testset
 from heldout.data.testset.catalogue import find_pool, list_pools
@@ -47,15 +47,11 @@ _ROW_GROUP = 128
 
 @dataclass(frozen=True, eq=False)
 class PoolImages:
-    """Images to annotate. One of ``pool`` and ``embeddings`` is there.
-
-    ``source``  where the images of a set that lies in no folder come from
-    """
+    """Images to annotate. One of ``pool`` and ``embeddings`` is there."""
 
     name: str
     pool: TestSet | None = None
     embeddings: Embeddings | None = None
-    source: ImageSource | None = None
 
 
 def find_candidates(workspace: Workspace, text: str) -> PoolImages:
@@ -77,7 +73,7 @@ def find_candidates(workspace: Workspace, text: str) -> PoolImages:
             except NotFound as error:
                 fix = error.fix
             else:
-                return PoolImages(found.name, pool=found, source=found.source)
+                return PoolImages(found.name, pool=found)
     if path.is_dir():
         pool = folder_pool(path)
         return PoolImages(pool.name, pool=pool)
@@ -92,8 +88,17 @@ def find_images(context: Context, name: str) -> PoolImages:
     """The images that a request names, a test set or pool in memory among them."""
     found = context.find(name, find_candidates)
     if isinstance(found, TestSet):
-        return PoolImages(found.name, pool=found, source=found.source)
+        return PoolImages(found.name, pool=found)
     return found
+
+
+def note_failures(vectors: Embeddings, context: Context) -> None:
+    """Say which images have no vector, and why."""
+    failures = vectors.facts.get("failures", {})
+    for image, reason in list(failures.items())[:5]:
+        context.note(f"{image}: {reason}")
+    if len(failures) > 5:
+        context.note(f"and {len(failures) - 5:,} more images without a vector")
 
 
 def folder_pool(path: Path, *, name: str | None = None) -> TestSet:

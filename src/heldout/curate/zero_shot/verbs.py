@@ -21,6 +21,7 @@ from heldout.curate.zero_shot.label_pool import (
     PoolImages,
     annotated_pool,
     find_images,
+    note_failures,
     write_parquet,
 )
 from heldout.curate.zero_shot.requests import OWN, Annotate
@@ -39,12 +40,12 @@ def annotate(request: Annotate, context: Context) -> Result:
     similarities = parse_similarities(
         request.similarities, scale=None if encoder is None else encoder.scale
     )
-    share = None if request.shard is None else Shard.parse(request.shard)
+    share = Shard.parse(request.shard) if request.shard else None
     space = _label_space(found, request.classes, context)
     check_top_k(request.top, len(space))
     if found.embeddings is None and found.pool is not None:
         # Images that cannot be had are refused before thousands of texts are encoded for them.
-        image_files(found.pool, request.images or found.source)
+        image_files(found.pool, request.images or found.pool.source)
     classes, facts = _classes(request, encoder, space, context)
     try:
         vectors = _vectors(request, found, encoder, share, context)
@@ -73,8 +74,9 @@ def annotate(request: Annotate, context: Context) -> Result:
         if target.suffix == ".parquet":
             write_parquet(annotation, tally, target, replace=request.replace)
         else:
-            name = request.name or slug(target.resolve().name)
-            made = annotated_pool(found.pool, annotation, tally, name=name)
+            made = annotated_pool(
+                found.pool, annotation, tally, name=request.name or slug(target.resolve().name)
+            )
     if made is not None:
         made = save(made, target, replace=request.replace)
     numbers = {
@@ -164,14 +166,10 @@ def _vectors(
             found.pool,
             encoder,
             workspace=context.workspace,
-            images=request.images or found.source,
+            images=request.images or found.pool.source,
             workers=request.workers,
             shard=shard,
             progress=progress,
         )
-    failures = made.facts.get("failures", {})
-    for image, reason in list(failures.items())[:5]:
-        context.note(f"{image}: {reason}")
-    if len(failures) > 5:
-        context.note(f"and {len(failures) - 5:,} more images without a vector")
+    note_failures(made, context)
     return made

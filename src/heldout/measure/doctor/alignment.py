@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.doctor.findings import Evidence, Finding
@@ -92,19 +90,17 @@ def read(topk: np.ndarray, relabel: np.ndarray) -> np.ndarray:
     return np.where(inside, relabel[np.where(inside, topk, 0)], -1)
 
 
-def judged_by(testset: TestSet, truth: str | None = None) -> str:
-    """The truth that checks look at: the one named, else the first single-label one, else the default."""
-    kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
-    single = next((name for name, kind in kinds.items() if kind == "single"), None)
-    return truth or single or testset.card.default_truth
-
-
 def single_labels(testset: TestSet, truth: str | None = None) -> np.ndarray:
-    """One class index per image, int64 (n,), from :func:`judged_by`; -1 for none or several."""
+    """One class index per image, int64 (n,), -1 for none or several.
+
+    Of the truth that is named, else of the first single-label one, else of the default.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    table = testset.truth(judged_by(testset, truth))
+    kinds = {name: where.get("kind", "single") for name, where in testset.card.truths.items()}
+    single = next((name for name, kind in kinds.items() if kind == "single"), None)
+    table = testset.truth(truth or single or testset.card.default_truth)
     rows = pc.index_in(table["image_id"].combine_chunks(), value_set=testset.image_ids)
     space = pa.array(testset.label_space.ids, pa.string())
     found = pc.fill_null(pc.index_in(table["class_id"].combine_chunks(), value_set=space), -1)
@@ -144,47 +140,4 @@ def align(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> 
         space=predictions.label_space,
         relabel=shared_reading(predictions.label_space, testset.label_space),
         order=order if order in NAMED else "testset",
-    )
-
-
-def align_array(
-    testset: TestSet,
-    topk: Any,
-    *,
-    model: str,
-    order: str = "testset",
-    label_space: LabelSpace | None = None,
-    truth: str | None = None,
-) -> AlignedOutputs:
-    """The case of an array of class ids that was never imported, perhaps because it cannot be.
-
-    ``topk`` int (n,) or (n, k), one row per image in the order that ``order`` names; ids may lie
-    outside the label space.
-    """
-    values = np.asarray(topk)
-    if values.ndim == 1:
-        values = values[:, None]
-    if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
-        raise UserError(
-            f"outputs of {model} have shape {values.shape} and type {values.dtype}",
-            fix="give class ids: whole numbers, one row per image",
-        )
-    stated = rows_in_order(testset, order)
-    if len(values) != len(stated):
-        raise MismatchError(
-            f"outputs of {model} have {len(values)} rows, the order {order!r} of {testset.name} "
-            f"has {len(stated)} images",
-            fix="these are outputs on another set",
-        )
-    space = label_space or testset.label_space
-    laid = np.full((len(testset), values.shape[1]), -1, np.int64)
-    laid[stated[stated >= 0]] = values[stated >= 0]
-    return AlignedOutputs(
-        testset=testset,
-        model=model,
-        labels=single_labels(testset, truth),
-        topk=laid,
-        space=space,
-        relabel=shared_reading(space, testset.label_space),
-        order=order,
     )

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.errors import MismatchError, UserError
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.doctor.alignment import (
     AlignedOutputs,
     align,
-    align_array,
-    judged_by,
+    rows_in_order,
+    shared_reading,
     single_labels,
 )
 from heldout.measure.doctor.findings import Finding
@@ -31,7 +32,7 @@ from heldout.measure.doctor.output_checks import (
     check_spaces,
 )
 from heldout.measure.doctor.significance import ALPHA, p_better
-from heldout.measure.doctor.testset_checks import check_classes, check_files, check_folders
+from heldout.measure.doctor.testset_checks import check_folders
 from heldout.models.predictions import Predictions
 
 MOST_IDS = 1 << 17
@@ -51,15 +52,13 @@ def diagnose(
     Predictions may come from a generator: each is dropped before the next is asked for.
 
     ``truth``  the truth to judge by; the first single-label one by default
-    ``cheap``  leave out what is seldom wrong and takes long: files, and exchanged classes of
-               models that are otherwise right
+    ``cheap``  leave out what is seldom wrong and takes long: exchanged classes of models that are
+               otherwise right
     ``hashes`` hashes of the models' outputs by name, where they are known already
     """
     models = [predictions] if isinstance(predictions, Predictions) else predictions
     labels = single_labels(testset, truth)
-    findings = [] if cheap else check_files(testset, labels)
-    findings += check_classes(testset, judged_by(testset, truth))
-    findings += check_folders(testset, labels)
+    findings = check_folders(testset, labels)
     first: dict[str, str] = {}  # the model whose outputs are seen first, by their hash
     same = []
     for model in models:
@@ -93,8 +92,32 @@ def diagnose_array(
     ``order``        the order that its rows are said to have, as for importing
     ``label_space``  in which its ids are said to be; the test set's by default
     """
-    case = align_array(
-        testset, topk, model=model, order=order, label_space=label_space, truth=truth
+    values = np.asarray(topk)
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or not np.issubdtype(values.dtype, np.integer):
+        raise UserError(
+            f"outputs of {model} have shape {values.shape} and type {values.dtype}",
+            fix="give class ids: whole numbers, one row per image",
+        )
+    stated = rows_in_order(testset, order)
+    if len(values) != len(stated):
+        raise MismatchError(
+            f"outputs of {model} have {len(values)} rows, the order {order!r} of {testset.name} "
+            f"has {len(stated)} images",
+            fix="these are outputs on another set",
+        )
+    space = label_space or testset.label_space
+    laid = np.full((len(testset), values.shape[1]), -1, np.int64)
+    laid[stated[stated >= 0]] = values[stated >= 0]
+    case = AlignedOutputs(
+        testset=testset,
+        model=model,
+        labels=single_labels(testset, truth),
+        topk=laid,
+        space=space,
+        relabel=shared_reading(space, testset.label_space),
+        order=order,
     )
     return worst_first(diagnose_case(case))
 

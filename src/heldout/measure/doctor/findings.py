@@ -28,13 +28,11 @@ CODES: dict[str, Severity] = {
     "wrong-preprocessing": "error",
     "rows-in-other-order": "error",
     "at-chance": "error",
+    "constant-predictions": "error",
     "perfect-score": "warning",
     "same-outputs": "warning",
     "text-sorted-folders": "error",
     "folders-disagree": "error",
-    "absent-classes": "warning",
-    "duplicate-images": "warning",
-    "conflicting-duplicates": "error",
 }
 """Every code with its severity; docs/doctor.md says what each means.
 

@@ -226,15 +226,10 @@ def completed(matched: np.ndarray, present: np.ndarray) -> np.ndarray:
     relabel = np.full(len(present), -1, dtype=np.int64)
     claimed = np.flatnonzero(matched >= 0)
     relabel[matched[claimed]] = claimed
-    free = np.ones(len(matched), dtype=bool)
-    free[claimed] = False
-    for position in np.flatnonzero(relabel < 0):
-        own = present[position]
-        if own >= 0 and free[own]:
-            relabel[position] = own
-            free[own] = False
+    kept = (relabel < 0) & ~np.isin(present, claimed)
+    relabel[kept] = present[kept]
     if len(present) == len(matched):
-        relabel[relabel < 0] = np.flatnonzero(free)
+        relabel[relabel < 0] = np.setdiff1d(np.arange(len(matched)), relabel)
     return relabel
 
 

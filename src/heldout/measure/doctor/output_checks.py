@@ -68,7 +68,7 @@ PERFECT = 100
 
 
 def check_chance(case: AlignedOutputs) -> list[Finding]:
-    """No more hits than pairing predictions with images at random gives.
+    """No more hits than pairing predictions with images at random gives, as one class for all does.
 
     A set that was chosen for what models get wrong says nothing of the kind.
     """
@@ -84,6 +84,16 @@ def check_chance(case: AlignedOutputs) -> list[Finding]:
     p = above_chance(case.labels[here], first, classes=case.classes)
     if p < NOT_CHANCE:
         return []
+    if first[0] >= 0 and (first == first[0]).all():
+        item = case.testset.label_space.classes[first[0]]
+        return [
+            case.finding(
+                "constant-predictions",
+                f"every image is predicted to be {item.id} ({item.name})",
+                {"n": case.n, "class": item.id},
+                "check that the weights were loaded and that images differ when they reach the model",
+            )
+        ]
     return [
         case.finding(
             "at-chance",
@@ -97,9 +107,8 @@ def check_chance(case: AlignedOutputs) -> list[Finding]:
 
 def check_perfect(case: AlignedOutputs) -> list[Finding]:
     """Every image right: the outputs may have been made from the labels."""
-    if case.n < PERFECT or len(np.unique(case.labels[case.labelled])) < 2:
-        return []
-    if case.accuracy() < 1.0:
+    several = len(np.unique(case.labels[case.labelled])) > 1
+    if case.n < PERFECT or not several or case.accuracy() < 1.0:
         return []
     return [
         case.finding(

@@ -44,8 +44,6 @@ VALUES = {
 """Scale, mean and standard deviation in use, the commonest first; all in the order RGB."""
 CROPS = (0.875, 0.95, 1.0)
 """Side of the crop as a share of the resized shorter side."""
-_EQUAL = 2e-3
-"""Values that differ by less than this, on a range of about 2, are one preprocessing."""
 
 
 def alternatives(given: Preprocessing) -> dict[str, Preprocessing]:
@@ -56,7 +54,7 @@ def alternatives(given: Preprocessing) -> dict[str, Preprocessing]:
     """
     found: dict[str, Preprocessing] = {}
     for name, preprocessing in _changed(given):
-        if not _same(preprocessing, given) and preprocessing not in found.values():
+        if preprocessing not in (given, *found.values()):
             found[name] = preprocessing
     return found
 
@@ -88,22 +86,6 @@ def _changed(given: Preprocessing) -> Iterator[tuple[str, Preprocessing]]:
 def _with(given: Preprocessing, **changes: object) -> Preprocessing:
     geometry: Geometry = replace(given.geometry, **changes)  # type: ignore[arg-type]
     return replace(given, geometry=geometry)
-
-
-def _same(one: Preprocessing, other: Preprocessing) -> bool:
-    """Whether two preprocessings give a model the same numbers, but for less than it can notice."""
-    if one.geometry != other.geometry or one.colours != other.colours:
-        return False
-    return all(abs(a - b) < _EQUAL for a, b in zip(_line(one), _line(other), strict=True))
-
-
-def _line(preprocessing: Preprocessing) -> list[float]:
-    """The input for black and for white, channel by channel: with these the line is known."""
-    return [
-        (pixel / preprocessing.scale - mean) / std
-        for mean, std in zip(preprocessing.mean, preprocessing.std, strict=True)
-        for pixel in (0.0, 255.0)
-    ]
 
 
 BATCH = 16

@@ -1,4 +1,4 @@
-"""Checks of a test set alone: folders against classes, absent classes, repeated files."""
+"""The check of a test set alone: class folders against classes; ``heldout audit`` has the others."""
 
 from __future__ import annotations
 
@@ -10,66 +10,6 @@ import numpy as np
 from heldout.data.labels.label_space import LabelSpace, folded
 from heldout.data.testset import TestSet
 from heldout.measure.doctor.findings import Finding, percent
-from heldout.measure.doctor.output_checks import MOST
-
-
-def check_classes(testset: TestSet, truth: str) -> list[Finding]:
-    """A few classes without images; a set of a subset of classes is another matter.
-
-    An image of several classes is an image of each.
-    """
-    present = set(testset.truth(truth)["class_id"].unique().to_pylist()) - {None}
-    space = testset.label_space
-    absent = [index for index, class_id in enumerate(space.ids) if class_id not in present]
-    if not absent or len(present) < MOST * len(space):
-        return []
-    named = ", ".join(f"{space.classes[i].id} ({space.classes[i].name})" for i in absent[:3])
-    more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
-    return [
-        Finding(
-            "absent-classes",
-            f"{len(absent)} of {len(space):,} classes have no image: {named}{more}",
-            {"absent": len(absent), "classes": len(space)},
-            "look for their folders; metrics averaged over classes need --absent-classes skip",
-            testset.name,
-        )
-    ]
-
-
-def check_files(testset: TestSet, labels: np.ndarray) -> list[Finding]:
-    """Files that are there several times, by SHA-256, and those of them with several classes."""
-    groups: dict[str, list[int]] = defaultdict(list)
-    for row, digest in enumerate(testset.images["sha256"].to_pylist()):
-        if digest is not None:
-            groups[digest].append(row)
-    repeated = [rows for rows in groups.values() if len(rows) > 1]
-    if not repeated:
-        return []
-    ids = testset.image_ids
-    shown = " and ".join(ids[row].as_py() for row in repeated[0][:2])
-    extra = sum(len(rows) - 1 for rows in repeated)
-    findings = [
-        Finding(
-            "duplicate-images",
-            f"{extra:,} images repeat the file of another, such as {shown}",
-            {"repeats": extra, "files": len(repeated)},
-            f"heldout audit {testset.name} lists them; keep one of each",
-            testset.name,
-        )
-    ]
-    torn = [rows for rows in repeated if len({int(labels[r]) for r in rows} - {-1}) > 1]
-    if torn:
-        shown = " and ".join(ids[row].as_py() for row in torn[0][:2])
-        findings.append(
-            Finding(
-                "conflicting-duplicates",
-                f"{len(torn):,} files have several classes, such as {shown}",
-                {"files": len(torn)},
-                "give them a multi-label truth, or keep the right class",
-                testset.name,
-            )
-        )
-    return findings
 
 
 def check_folders(testset: TestSet, labels: np.ndarray) -> list[Finding]:
