@@ -197,7 +197,7 @@ class PoolBuilder:
             ]
             parts.append(pa.table(columns, schema=membership_schema()))
             counts[f"{name}_memberships"] = len(codes)
-            counts[f"{name}_values"] = int(np.count_nonzero(np.bincount(codes)))
+            counts[f"{name}_values"] = len(words)
         table = pa.concat_tables(parts)
         return table, {"images": len(self), "memberships": len(table), **counts}
 
@@ -273,19 +273,24 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
+        lists = {
+            name: table[of].to_pylist()
+            for of, name in MEMBERSHIPS.items()
+            if of in table.column_names
+        }
         fresh = []
         for row, image_id in enumerate(table["image_id"].to_pylist()):
             if builder.knows(image_id):
                 builder.problems.add("photo that comes again, the first kept", image_id)
-            elif builder.image(image_id, "rows") >= 0:
+                continue
+            place = builder.image(image_id, "rows")
+            if place >= 0:
                 fresh.append(row)
+                for name, values in lists.items():
+                    words = clean_names([str(value) for value in values[row] or ()])
+                    builder.add(name, place, words)
         if len(fresh) < len(table):
             table = table.take(fresh)
-        for name in MEMBERSHIPS.keys() & set(table.column_names):
-            pairs = zip(table["image_id"].to_pylist(), table[name].to_pylist(), strict=True)
-            for image_id, values in pairs:
-                words = clean_names([str(value) for value in values or ()])
-                builder.add(MEMBERSHIPS[name], builder.image(image_id, "rows"), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]

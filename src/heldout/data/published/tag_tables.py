@@ -269,8 +269,8 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
         if domain.lower().endswith((f"_{known}", f"-{known}", f".{known}")):
             domain, split = domain[: -len(known) - 1], known
             break
-    for entry in text_lines(path, "list of images"):
-        if entry.startswith("#"):
+    for line, entry in enumerate(text_lines(path, "list of images"), 1):
+        if not entry or entry.startswith("#"):
             continue
         name, _, number = entry.rpartition(" ")
         name = name.strip()
@@ -285,6 +285,6 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
         else:
             problems.add(
                 "line that is no path and class number, left out",
-                f"{path.name}: {entry:.60}",
+                f"{path.name} line {line}",
                 image_lost=True,
             )
