@@ -152,8 +152,6 @@ def _read(path: Path) -> Any:
     for document in documents(path):
         with open_json(document) as stream:
             for key in stream.members():
-                if key in merged:
-                    raise BadFile(document.name, f"has {key!r:.60} twice", fix="keep one")
                 merged[key] = stream.value()
             stream.finish()
     return merged
