@@ -171,7 +171,8 @@ class Words:
 @lru_cache(1 << 16)
 def _clean(text: str) -> str:
     name = " ".join(text.split())
-    return name if name.isprintable() or _encodes(name) else ""
+    # Half of a surrogate pair cannot be written.
+    return name if name == name.encode("utf-8", "ignore").decode() else ""
 
 
 def clean_name(value: Any) -> str:
@@ -187,11 +188,3 @@ def clean_names(values: Any) -> list[str]:
     """The names of a list, or the one name, without what is not a name."""
     listed = values if isinstance(values, list) else [values]
     return [name for name in map(clean_name, listed) if name]
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True

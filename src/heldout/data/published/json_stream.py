@@ -84,11 +84,7 @@ def documents(path: Path) -> list[JsonFile]:
 def _is_json(info: zipfile.ZipInfo) -> bool:
     name = PurePosixPath(info.filename)
     # Archives packed on a Mac carry a shadow of every file, which is no JSON.
-    return (
-        name.suffix.lower() == ".json"
-        and not name.name.startswith("._")
-        and "__MACOSX" not in name.parts
-    )
+    return name.suffix.lower() == ".json" and not name.name.startswith("._")
 
 
 def _is_gzip(path: Path) -> bool:

@@ -83,9 +83,8 @@ def _tags_of(
     """
     import pyarrow as pa
 
-    typed = typed_text(column)
-    values = typed.to_pylist()
-    if pa.types.is_boolean(typed.type) or {*filter(_is_whole, values)} in ({0, 1}, {1}):
+    values = typed_text(column).to_pylist()
+    if not is_list(column) and {*values} <= {0, 1, None}:
         return FLAGS, [[title] if value else [] for value in values]
     kind = column.type.value_type if is_list(column) else column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -100,10 +99,6 @@ def _tags_of(
         listed = value if isinstance(value, list) else [value]
         cells.append([str(tag) for tag in listed if tag is not None])
     return title, cells
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int)
 
 
 def _gather_single(

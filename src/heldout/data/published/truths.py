@@ -390,9 +390,8 @@ def read_image_list(path: Path) -> list[str]:
     else:
         lines = text_lines(path, "list of images")
         names = [line for line in lines if line and not line.startswith("#")]
-    if not names or not all(names):
-        what = "has an empty name" if names else "lists no images"
-        raise BadFile(path, what, fix="name each image")
+    if not names:
+        raise BadFile(path, "lists no images", fix="name each image")
     repeated = [name for name, count in sorted(Counter(names).items()) if count > 1]
     if repeated:
         raise BadFile(path, f"names {repeated[0]!r} twice", fix="name each image once")
