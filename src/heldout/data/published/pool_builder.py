@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
@@ -189,7 +188,12 @@ class PoolBuilder:
         parts = [membership_schema().empty_table()]
         counts: dict[str, int] = {}
         for name, column in sorted(self._columns.items()):
-            places, codes, words = _distinct_pairs(column)
+            words = sorted(column.vocabulary)
+            rank = np.empty(len(words), dtype=np.int64)
+            rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
+            # Each pair of image and value once, by image and then by value.
+            keys = np.array(column.images) * len(words) + rank[np.array(column.codes)]
+            places, codes = np.divmod(np.unique(keys), len(words))
             columns = [
                 ids.take(pa.array(places)),
                 pa.repeat(pa.scalar(name, pa.string()), len(places)),
@@ -200,18 +204,6 @@ class PoolBuilder:
             counts[f"{name}_values"] = len(words)
         table = pa.concat_tables(parts)
         return table, {"images": len(self), "memberships": len(table), **counts}
-
-
-def _distinct_pairs(
-    column: _Column,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
-    """Each pair of image and value once, by image and then by value; and the values, sorted."""
-    words = sorted(column.vocabulary)
-    rank = np.empty(len(words), dtype=np.int64)
-    rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
-    keys = np.unique(np.array(column.images) * len(words) + rank[np.array(column.codes)])
-    places, codes = np.divmod(keys, len(words))
-    return places, codes, words
 
 
 def id_text(value: object) -> str:
