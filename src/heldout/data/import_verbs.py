@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 from heldout.core.context import Context, Result
@@ -95,12 +95,7 @@ def import_judgements(request: ImportJudgements, context: Context) -> Result:
         told += f", {found.empty:,} rows without an answer skipped"
     if found.replaced:
         told += f", {found.replaced:,} earlier answers replaced"
-    numbers = {
-        "n_added": found.added,
-        "n_known": found.known,
-        "n_empty": found.empty,
-        "n_replaced": found.replaced,
-    }
+    numbers = {f"n_{name}": number for name, number in asdict(found).items()}
     return Result(records=counts(numbers), brief=(), lines=[told])
 
 

@@ -183,7 +183,9 @@ class ImportTestset(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    cap: Annotated[int, option("CLIP-GeoYFCC: what classes were capped at.", rare=True)] = 2000
+    cap: Annotated[int, option("CLIP-GeoYFCC: what classes were capped at.", ge=1, rare=True)] = (
+        2000
+    )
     frame: (
         Annotated[
             Path,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heldout.core.errors import BadFile, LabelError
+from heldout.core.errors import LabelError, UserError
 from heldout.core.request import make
 from heldout.data.importing.pools import collect_rows, read_metadata, report_of
 from heldout.data.labels import LabelSpace
@@ -77,9 +77,9 @@ def test_where_keywords_come_from(written: Written) -> None:
     for value, said in (
         ({"a": "x"}, "holds no keywords"),
         ([1], "holds no keywords"),
-        ([{"label_name": "n99999999"}], "not a known WordNet id"),
+        ([{"label_name": "n99999999"}], "n99999999"),
     ):
-        with pytest.raises(BadFile, match=said):
+        with pytest.raises(UserError, match=said):
             read_keywords(str(written(value, "bad.json")))
     with pytest.raises(LabelError, match="no class with keywords"):
         read_keywords(str(written({}, "none.json")))

@@ -31,8 +31,6 @@ def test_sources_are_named(written: Written) -> None:
     with pytest.raises(UserError, match="paths is"):
         read_metadata("gqa", [])
     path = written(SCENES)
-    with pytest.raises(UserError, match="given twice"):
-        read_metadata("gqa", [path, path.parent / "." / path.name])
     for source in SOURCES:
         with pytest.raises(NotFound):
             read_metadata(source, path.parent / "no.json" if source != "table" else Path("no.csv"))

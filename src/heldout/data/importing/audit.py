@@ -297,4 +297,4 @@ def read_image_ids(path: Path) -> tuple[str, ...]:
     """Image ids: a JSON list of texts, or a text file with one id per line."""
     if path.suffix == ".json":
         return read(path, tuple[str, ...], fix="give a JSON list of texts")
-    return tuple(text_lines(path, "list of image ids"))
+    return tuple(filter(None, text_lines(path, "list of image ids")))

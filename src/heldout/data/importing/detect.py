@@ -142,12 +142,11 @@ def truth_format(path: Path) -> str:
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="check the path")
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        return "multilabel"
-    if suffix == ".npz":
-        return "real-scores"
-    if suffix == ".json":
-        return "real" if isinstance(read_json(path), list) else "multilabel"
+    if suffix == ".json" and isinstance(read_json(path), list):
+        return "real"
+    known = {".csv": "multilabel", ".json": "multilabel", ".npz": "real-scores"}
+    if suffix in known:
+        return known[suffix]
     raise BadFile(
         path, "is of no known shape", fix="name its --format: multilabel, real or real-scores"
     )

@@ -288,8 +288,6 @@ def _notes(
     if other_files:
         yield f"{other_files} files that are no images were left out"
     yield from broken[:_SHOWN]
-    if len(broken) > _SHOWN:
-        yield f"and {len(broken) - _SHOWN} more broken images: those without width and height"
 
 
 def _some(texts: Sequence[str]) -> str:

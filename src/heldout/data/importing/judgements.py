@@ -202,7 +202,7 @@ def _judgements(
     yield label
     if answer[1]:
         verdict = {"category": answer[1], "severity": answer[2]}
-        yield dataclasses.replace(_mistake_beside(label), answer=verdict)
+        yield dataclasses.replace(_mistake_beside(label), answer=verdict, judgement_id="")
 
 
 _BATCH = 5_000

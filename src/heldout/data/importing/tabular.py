@@ -171,10 +171,9 @@ def _truth(
         name: [classes(cells[row] or [], [row] * len(cells[row] or [])) for row in rows]
         for name, cells in lists.items()
     }
-    flags = table[_PROBLEMATIC] if truth_columns and _PROBLEMATIC in table.column_names else None
     marks = None
-    if flags is not None:
-        values = plain_column(flags, _PROBLEMATIC, path).to_pylist()
+    if truth_columns and _PROBLEMATIC in table.column_names:
+        values = plain_column(table[_PROBLEMATIC], _PROBLEMATIC, path).to_pylist()
         marks = [values[row] if values[row] is not None else False for row in rows]
         if not all(isinstance(mark, bool) for mark in marks):
             raise BadFile(path, f"column {_PROBLEMATIC!r} is not true or false", fix="correct it")
@@ -182,10 +181,8 @@ def _truth(
         return truth_table(
             [ids[row] for row in rows],
             [known.get(row) for row in rows],
-            correct=filled.get("correct"),
-            unclear=filled.get("unclear"),
-            wrong=filled.get("wrong"),
             problematic=marks,
+            **filled,
         )
     except UserError as error:
         raise BadFile(path, error.message, fix=error.fix) from None

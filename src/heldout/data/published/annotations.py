@@ -70,17 +70,18 @@ def read_ontology(path: Path | None) -> Ontology | None:
 
 
 def text_lines(path: Path, what: str) -> list[str]:
-    """The lines of a text file that are not empty, trimmed."""
+    """The lines of a text file, trimmed."""
     try:
         lines = existing_file(path, what).read_text("utf-8-sig").split("\n")
     except UnicodeDecodeError:
         raise BadFile(path, "is not text in UTF-8", fix="save it as UTF-8") from None
-    return [line.strip() for line in lines if line.strip()]
+    return [line.strip() for line in lines]
 
 
 def read_words(path: Path) -> frozenset[str]:
     """Words and phrases, one per line."""
-    found = frozenset(" ".join(w.lower().split()) for w in text_lines(path, "list of words"))
+    lines = text_lines(path, "list of words")
+    found = frozenset(" ".join(line.lower().split()) for line in lines) - {""}
     if not found:
         raise BadFile(path, "holds no words", fix="write one per line")
     return found
@@ -170,7 +171,8 @@ class Words:
 @lru_cache(1 << 16)
 def _clean(text: str) -> str:
     name = " ".join(text.split())
-    return name if name.isprintable() or _encodes(name) else ""
+    # Half of a surrogate pair cannot be written.
+    return name if name == name.encode("utf-8", "ignore").decode() else ""
 
 
 def clean_name(value: Any) -> str:
@@ -186,11 +188,3 @@ def clean_names(values: Any) -> list[str]:
     """The names of a list, or the one name, without what is not a name."""
     listed = values if isinstance(values, list) else [values]
     return [name for name in map(clean_name, listed) if name]
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return False
-    return True

@@ -286,14 +286,13 @@ def _read(
     odd = ((tensor != 0) & (tensor != 1)).any(axis=(1, 2)) | (tensor.sum(axis=2) > 1).any(axis=1)
     if odd.any():
         raise BadFile(path, f"rater {raters[odd.argmax()]} gave two answers at once", fix=_FIX)
-    pairs = [(image, class_of(_number(text), ids, path, image)) for image, text in info.tolist()]
+    pairs = [
+        (image, class_of(int(text) if text.isdecimal() else text, ids, path, image))
+        for image, text in info.tolist()
+    ]
     rater, pair, answer = np.nonzero(tensor)
     if images is not None:
         chosen = frozenset(images)
         wanted = np.array([image in chosen for image, _ in pairs], dtype=bool)[pair]
         rater, pair, answer = rater[wanted], pair[wanted], answer[wanted]
     return pairs, [f"{prefix}-{one}" for one in raters.tolist()], (rater, pair, answer)
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() else text

@@ -33,14 +33,13 @@ def labels_beside(data: Path) -> Path:
     if not _DATA.search(data.stem):
         raise NotFound(
             f"{data}: its name does not end in _data.npy, so its labels are not known",
-            fix="name the labels file",
+            fix="call the files …_data.npy and …_labels.npy",
         )
     return data.with_name(f"{data.stem.removesuffix('data')}labels{data.suffix}")
 
 
 def read_cifar(
     data: Path,
-    labels: Path | None = None,
     *,
     name: str | None = None,
     label_space: LabelSpace | None = None,
@@ -48,13 +47,13 @@ def read_cifar(
 ) -> TestSet:
     """A test set from images uint8 (n, height, width, 3) and labels int (n,).
 
-    Without ``labels``, the file beside ``data`` is taken: ``cifar10.1_v4_labels.npy`` beside
-    ``cifar10.1_v4_data.npy``. Image ids are ``cifar10.1_v4/00000`` and so on, by row.
-    ``sha256`` is that of the PNG file that :func:`write_images` writes; its bytes follow from the
-    pixels alone, so the hash is there whether or not the file is. With ``images`` the set says
-    that these files lie in its ``images/``: call :func:`write_images` after saving it.
+    Labels are beside ``data``: ``cifar10.1_v4_labels.npy`` beside ``cifar10.1_v4_data.npy``. Image
+    ids are ``cifar10.1_v4/00000`` and so on, by row. ``sha256`` is that of the PNG file that
+    :func:`write_images` writes; its bytes follow from the pixels alone, so the hash is there whether
+    or not the file is. With ``images`` the set says that these files lie in its ``images/``: call
+    :func:`write_images` after saving it.
     """
-    labels = labels_beside(data) if labels is None else labels
+    labels = labels_beside(data)
     pixels = read_pixels(data)
     space = label_space or LabelSpace.load("cifar-10")
     indices = _read_labels(labels, space)

@@ -70,16 +70,12 @@ class Released:
 
 def read_released(indices: Path, classes: Path, *, cap: int) -> Released:
     """Read an index file (``.npy``) and its class list (a CSV of WordNet ids)."""
-    if cap < 1:
-        raise UserError(f"a cap of {cap}", fix="give 1 or more")
     found = load_array(indices)
-    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found):
+    if found.ndim != 1 or found.dtype.kind not in "iu" or not len(found) or found.min() < 0:
         raise BadFile(
             indices, f"holds {found.dtype} of shape {found.shape}", fix="give a list of positions"
         )
     positions = found.astype(np.int64)
-    if positions.min() < 0:
-        raise BadFile(indices, "has negative positions", fix="fetch it again")
     repeated = len(positions) - len(np.unique(positions))
     if repeated:
         raise BadFile(indices, f"has {repeated} positions twice", fix="fetch it again")

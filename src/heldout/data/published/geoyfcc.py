@@ -374,9 +374,6 @@ def _classes(columns: Columns, maps: Sequence[Path]) -> _Classes | None:
         names = {int(entry["label_id"]): entry["label_name"] for entry in read_json(path)}
     except (TypeError, KeyError, ValueError):
         raise BadFile(path, "is not a map of classes", fix="give in5k_map.json") from None
-    unknown = [wnid for wnid in names.values() if wnid not in known]
-    if unknown:
-        raise BadFile(path, f"names {unknown[0]!r}, which is not a WordNet id", fix="correct it")
     listed = tuple(known.get(wnid) for wnid in dict.fromkeys(names.values()))
     space = LabelSpace(slug(path.stem).lower(), listed)
     return _Classes(space, column, names, "label that the map of classes does not list")

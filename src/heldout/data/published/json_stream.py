@@ -84,11 +84,7 @@ def documents(path: Path) -> list[JsonFile]:
 def _is_json(info: zipfile.ZipInfo) -> bool:
     name = PurePosixPath(info.filename)
     # Archives packed on a Mac carry a shadow of every file, which is no JSON.
-    return (
-        name.suffix.lower() == ".json"
-        and not name.name.startswith("._")
-        and "__MACOSX" not in name.parts
-    )
+    return name.suffix.lower() == ".json" and not name.name.startswith("._")
 
 
 def _is_gzip(path: Path) -> bool:
@@ -133,10 +129,7 @@ class JsonStream:
 
     def members(self) -> Iterator[str]:
         """The keys of the object that comes next; take each one's value before the next key."""
-        self._open("{", "an object")
-        if self._closed("}"):
-            return
-        while True:
+        for _ in self._steps("{", "}", "an object"):
             if self._peek() != '"':
                 raise self._invalid(self._at)
             key = self.value()
@@ -144,20 +137,29 @@ class JsonStream:
                 raise self._invalid(self._at)
             self._at += 1
             yield key
-            if not self._next("}"):
-                return
 
     def elements(self) -> Iterator[int]:
         """The places (0, 1, …) in the array that comes next; take each value before the next."""
-        self._open("[", "a list")
-        if self._closed("]"):
-            return
-        place = 0
-        while True:
+        for place, _ in enumerate(self._steps("[", "]", "a list")):
             yield place
-            place += 1
-            if not self._next("]"):
-                return
+
+    def _steps(self, opening: str, closing: str, what: str) -> Iterator[None]:
+        """Into an object or array, once before each of its members, and out of it."""
+        if self._peek() != opening:
+            raise BadFile(
+                self._document.name,
+                f"is not the JSON expected: {what} is expected at character {self._before + self._at:,}",
+                fix="check that it is the right file",
+            )
+        self._at += 1
+        more = self._peek() != closing
+        while more:
+            yield
+            if self._peek() not in (",", closing):
+                raise self._invalid(self._at)
+            more = self._peek() == ","
+            self._at += more
+        self._at += 1
 
     def value(self) -> Any:
         """The value that comes next, decoded whole. Of repeated keys in it the last counts."""
@@ -195,29 +197,6 @@ class JsonStream:
                 return
             self._fill()
         raise self._invalid(self._at)
-
-    def _open(self, bracket: str, what: str) -> None:
-        if self._peek() != bracket:
-            raise BadFile(
-                self._document.name,
-                f"is not the JSON expected: {what} is expected at character {self._before + self._at:,}",
-                fix="check that it is the right file",
-            )
-        self._at += 1
-
-    def _closed(self, bracket: str) -> bool:
-        if self._peek() != bracket:
-            return False
-        self._at += 1
-        return True
-
-    def _next(self, bracket: str) -> bool:
-        """Whether another member follows; steps over the comma or the closing bracket."""
-        found = self._peek()
-        if found not in (",", bracket):
-            raise self._invalid(self._at)
-        self._at += 1
-        return found == ","
 
     def _peek(self) -> str:
         while not self._skip_space():

@@ -152,8 +152,6 @@ def _read(path: Path) -> Any:
     for document in documents(path):
         with open_json(document) as stream:
             for key in stream.members():
-                if key in merged:
-                    raise BadFile(document.name, f"has {key!r:.60} twice", fix="keep one")
                 merged[key] = stream.value()
             stream.finish()
     return merged
@@ -173,20 +171,18 @@ COLUMNS = ("attribute", "subset", "relation")
 
 def subsets_of(pool: TestSet) -> dict[str, list[str]]:
     """Every ``subject(context)`` of a pool with its image ids; both sorted."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    rows = pool.memberships.filter(
-        pc.is_in(pool.memberships["column"], value_set=pa.array(COLUMNS, pa.string()))
-    )
-    if not len(rows):
+    pairs = {
+        (row["value"], row["image_id"])
+        for row in pool.memberships.to_pylist()
+        if row["column"] in COLUMNS
+    }
+    if not pairs:
         raise NotApplicable(
             f"pool {pool.name} has no subsets of its own",
             fix="heldout build contexts makes them from objects",
         )
-    pairs = zip(rows["value"].to_pylist(), rows["image_id"].to_pylist(), strict=True)
     found: dict[str, list[str]] = {}
-    for value, image_id in sorted(set(pairs)):
+    for value, image_id in sorted(pairs):
         found.setdefault(value, []).append(image_id)
     return found
 

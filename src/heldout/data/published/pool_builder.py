@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
@@ -189,7 +188,12 @@ class PoolBuilder:
         parts = [membership_schema().empty_table()]
         counts: dict[str, int] = {}
         for name, column in sorted(self._columns.items()):
-            places, codes, words = _distinct_pairs(column)
+            words = sorted(column.vocabulary)
+            rank = np.empty(len(words), dtype=np.int64)
+            rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
+            # Each pair of image and value once, by image and then by value.
+            keys = np.array(column.images) * len(words) + rank[np.array(column.codes)]
+            places, codes = np.divmod(np.unique(keys), len(words))
             columns = [
                 ids.take(pa.array(places)),
                 pa.repeat(pa.scalar(name, pa.string()), len(places)),
@@ -197,21 +201,9 @@ class PoolBuilder:
             ]
             parts.append(pa.table(columns, schema=membership_schema()))
             counts[f"{name}_memberships"] = len(codes)
-            counts[f"{name}_values"] = int(np.count_nonzero(np.bincount(codes)))
+            counts[f"{name}_values"] = len(words)
         table = pa.concat_tables(parts)
         return table, {"images": len(self), "memberships": len(table), **counts}
-
-
-def _distinct_pairs(
-    column: _Column,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
-    """Each pair of image and value once, by image and then by value; and the values, sorted."""
-    words = sorted(column.vocabulary)
-    rank = np.empty(len(words), dtype=np.int64)
-    rank[[column.vocabulary[word] for word in words]] = np.arange(len(words))
-    keys = np.unique(np.array(column.images) * len(words) + rank[np.array(column.codes)])
-    places, codes = np.divmod(keys, len(words))
-    return places, codes, words
 
 
 def id_text(value: object) -> str:
@@ -273,19 +265,24 @@ def gather_rows(rows: RowStream, builder: PoolBuilder) -> tuple[pa.Table, dict[s
     parts: list[pa.Table] = []
     labelled: list[pa.Table] = []
     for table in rows.tables:
+        lists = {
+            name: table[of].to_pylist()
+            for of, name in MEMBERSHIPS.items()
+            if of in table.column_names
+        }
         fresh = []
         for row, image_id in enumerate(table["image_id"].to_pylist()):
             if builder.knows(image_id):
                 builder.problems.add("photo that comes again, the first kept", image_id)
-            elif builder.image(image_id, "rows") >= 0:
+                continue
+            place = builder.image(image_id, "rows")
+            if place >= 0:
                 fresh.append(row)
+                for name, values in lists.items():
+                    words = clean_names([str(value) for value in values[row] or ()])
+                    builder.add(name, place, words)
         if len(fresh) < len(table):
             table = table.take(fresh)
-        for name in MEMBERSHIPS.keys() & set(table.column_names):
-            pairs = zip(table["image_id"].to_pylist(), table[name].to_pylist(), strict=True)
-            for image_id, values in pairs:
-                words = clean_names([str(value) for value in values or ()])
-                builder.add(MEMBERSHIPS[name], builder.image(image_id, "rows"), words)
         if "class_ids" in table.column_names:
             labelled.append(table.select(["image_id", "class_ids"]))
         single = [n for n in table.column_names if not pa.types.is_list(table[n].type)]

@@ -46,12 +46,7 @@ class Collect(Request, frozen=True, kw_only=True):
     replace: Replace = False
 
     def check(self) -> None:
-        """Each file is read once, and only rows go into a Parquet file."""
-        seen: set[Path] = set()
-        for path in self.paths:
-            if path.resolve() in seen:
-                raise RequestError(f"{path} is given twice", fix="name each file once")
-            seen.add(path.resolve())
+        """Only rows go into a Parquet file."""
         if self.to_table and not self.rows:
             raise RequestError(
                 f"{self.source} is read into a pool, not into a Parquet file",

@@ -178,8 +178,9 @@ def _read_image(scenes: _Scenes, kind: str, entry: Any, where: str, seen: set[st
         scenes.problems.add(f"image without a list of {kind}", image_id)
         return
     size = builder.fact("width", place), builder.fact("height", place)
-    columns: dict[str, set[str]] = {"object": set(), "synset": set(), "attribute": set()}
-    columns["relation"] = set()
+    columns: dict[str, set[str]] = {
+        column: set() for column in ("object", "synset", "attribute", "relation")
+    }
 
     def names_of(stated: Any) -> list[str]:
         names = scenes.names_of(stated, size, image_id)

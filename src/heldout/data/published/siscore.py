@@ -154,8 +154,6 @@ def _read_list(name: str, folders: Sequence[Path]) -> dict[int, str]:
     _refuse_repeats(numbers, path)
     if name == _INDICES:  # two classes of the grid may not share a class either
         _refuse_repeats(labels, path)
-    if not all(labels):
-        raise BadFile(path, f"line {labels.index(None) + 2} has no label", fix="fetch it again")
     return dict(zip(numbers, labels, strict=True))
 
 
@@ -237,13 +235,7 @@ def _class_ids(
         elif named is not None and named in space:
             found[name] = named
         else:
-            try:
-                found[name] = name if name in space else space.by_name(name).id
-            except LabelError:
-                raise LabelError(
-                    f"{where}: class {name!r} is none of SI-SCORE's names and not in {space.name}",
-                    fix=f"add {_INDICES}, or name the label space with --classes",
-                ) from None
+            found[name] = name if name in space else space.by_name(name).id
     return found
 
 

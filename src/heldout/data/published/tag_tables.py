@@ -83,9 +83,8 @@ def _tags_of(
     """
     import pyarrow as pa
 
-    typed = typed_text(column)
-    values = typed.to_pylist()
-    if pa.types.is_boolean(typed.type) or {*filter(_is_whole, values)} in ({0, 1}, {1}):
+    values = typed_text(column).to_pylist()
+    if not is_list(column) and {*values} <= {0, 1, None}:
         return FLAGS, [[title] if value else [] for value in values]
     kind = column.type.value_type if is_list(column) else column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -100,10 +99,6 @@ def _tags_of(
         listed = value if isinstance(value, list) else [value]
         cells.append([str(tag) for tag in listed if tag is not None])
     return title, cells
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int)
 
 
 def _gather_single(
@@ -181,7 +176,9 @@ def _keyword_classes(path: Path) -> LabelSpace:
     name = slug(path.name.partition(".")[0]).lower()
     try:
         if isinstance(value, list):
-            classes = _synsets(msgspec.convert(value, list[_MapEntry]), path)
+            wnids = [entry.label_name for entry in msgspec.convert(value, list[_MapEntry])]
+            nodes, left_out = LabelSpace.load("wordnet-nodes"), LabelSpace.load("imagenet-1k")
+            classes = [nodes.get(wnid) for wnid in dict.fromkeys(wnids) if wnid not in left_out]
         else:
             listed = msgspec.convert(value, dict[str, tuple[str, ...]])
             classes = [Class(key, words) for key, words in listed.items() if words]
@@ -198,17 +195,6 @@ class _MapEntry(msgspec.Struct):
     """One class of GeoYFCC's ``in5k_map.json``; it has further fields."""
 
     label_name: str
-
-
-def _synsets(entries: list[_MapEntry], path: Path) -> list[Class]:
-    nodes, known = LabelSpace.load("wordnet-nodes"), LabelSpace.load("imagenet-1k")
-    wnids = dict.fromkeys(entry.label_name for entry in entries)
-    unknown = [wnid for wnid in wnids if wnid not in nodes]
-    if unknown:
-        raise BadFile(
-            path, f"names {unknown[0]!r}, which is not a known WordNet id", fix="remove it"
-        )
-    return [nodes.get(wnid) for wnid in wnids if wnid not in known]
 
 
 _SPLITS = ("train", "test", "val", "valid", "validation", "labeled", "unlabeled")
@@ -269,8 +255,8 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
         if domain.lower().endswith((f"_{known}", f"-{known}", f".{known}")):
             domain, split = domain[: -len(known) - 1], known
             break
-    for entry in text_lines(path, "list of images"):
-        if entry.startswith("#"):
+    for line, entry in enumerate(text_lines(path, "list of images"), 1):
+        if not entry or entry.startswith("#"):
             continue
         name, _, number = entry.rpartition(" ")
         name = name.strip()
@@ -285,6 +271,6 @@ def _entries(path: Path, problems: Problems) -> Iterator[tuple[str, int, str, st
         else:
             problems.add(
                 "line that is no path and class number, left out",
-                f"{path.name}: {entry:.60}",
+                f"{path.name} line {line}",
                 image_lost=True,
             )

@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import msgspec
 
 from heldout.core.arrays import load_arrays
 from heldout.core.errors import BadFile, LabelError, MismatchError, NotFound, UserError
 from heldout.core.files import existing_file, read_json, sha256_file
+from heldout.core.schema import read
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images.sources import EXTENSIONS
 from heldout.data.labels.label_space import ClassFinder, LabelSpace, class_finder
@@ -385,10 +388,10 @@ def read_image_list(path: Path) -> list[str]:
             )
         names = [item.strip() for item in value]
     else:
-        names = [line for line in text_lines(path, "list of images") if not line.startswith("#")]
-    if not names or not all(names):
-        what = "has an empty name" if names else "lists no images"
-        raise BadFile(path, what, fix="name each image")
+        lines = text_lines(path, "list of images")
+        names = [line for line in lines if line and not line.startswith("#")]
+    if not names:
+        raise BadFile(path, "lists no images", fix="name each image")
     repeated = [name for name, count in sorted(Counter(names).items()) if count > 1]
     if repeated:
         raise BadFile(path, f"names {repeated[0]!r} twice", fix="name each image once")
@@ -444,19 +447,9 @@ def read_real(path: Path, *, testset: TestSet) -> TruthFile:
     List i belongs to ``ILSVRC2012_val_{i+1:08d}``; the set's images are found by that number in
     their ids. An empty list means that no label is right: the metric ``real`` leaves it out.
     """
-    value = read_json(path)
-    if not isinstance(value, list) or not value:
-        raise BadFile(path, "is not a list of lists of class indices", fix="give ReaL's real.json")
     last = len(testset.label_space) - 1
-    for number, labels in enumerate(value, start=1):
-        if not isinstance(labels, list) or not all(
-            type(label) is int and 0 <= label <= last for label in labels
-        ):
-            raise BadFile(
-                path,
-                f"list {number} is not a list of class indices in 0..{last}",
-                fix="give ReaL's real.json, or name its label space",
-            )
+    kind = list[list[Annotated[int, msgspec.Meta(ge=0, le=last)]]]
+    value = read(path, kind, fix="give ReaL's real.json, or name its label space")
     numbers = _validation_numbers(testset, path)
     for image, number in numbers.items():
         if not 1 <= number <= len(value):
@@ -503,7 +496,7 @@ def read_real_scores(path: Path, *, testset: TestSet, cut: float = RELEASED_CUT)
     return _real_truth(path, testset, lists, {"kept_original": kept}, cut=cut)
 
 
-def _labels_above(path: Path, cut: float, *, classes: int) -> dict[int, list[int]]:
+def _labels_above(path: Path, cut: float, *, classes: int) -> dict[int, set[int]]:
     """Labels at or above the cut by validation number, of every image that has scores at all."""
     scores, pairs = load_arrays(path, "tensor", "info")
     if (
@@ -520,8 +513,7 @@ def _labels_above(path: Path, cut: float, *, classes: int) -> dict[int, list[int
         )
     if not ((scores >= 0) & (scores <= 1)).all():  # NaN fails both
         raise BadFile(path, "has scores that are not in 0..1", fix="fetch the file again")
-    right: dict[int, list[int]] = {}
-    seen: set[tuple[int, int]] = set()
+    right: dict[int, set[int]] = {}
     for (file, label), score in zip(pairs.astype(str).tolist(), scores.tolist(), strict=True):
         number = validation_number(file)
         if number is None or not label.isdecimal() or int(label) >= classes:
@@ -530,12 +522,9 @@ def _labels_above(path: Path, cut: float, *, classes: int) -> dict[int, list[int
                 f"has the pair ({file!r}, {label!r})",
                 fix="pairs are a validation file and a class index",
             )
-        if (number, int(label)) in seen:
-            raise BadFile(path, f"has two scores for class {label} of {file}", fix="keep one")
-        seen.add((number, int(label)))
-        labels = right.setdefault(number, [])
+        labels = right.setdefault(number, set())
         if score >= cut:
-            labels.append(int(label))
+            labels.add(int(label))
     return right
 
 

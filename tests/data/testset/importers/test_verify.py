@@ -44,7 +44,7 @@ def arrays(folder: Path, n: int = 12, *, stem: str = "cifar10.1_v4") -> tuple[Pa
 
 def test_ids_classes_and_sizes(tmp_path: Path) -> None:
     data, labels = arrays(tmp_path)
-    testset = read_cifar(data, labels)
+    testset = read_cifar(data)
     assert testset.name == "cifar10.1-v4" and testset.card.aliases == ("cifar10.1_v4",)
     assert testset.image_ids[0].as_py() == "cifar10.1_v4/00000"
     assert testset.label_space == LabelSpace.load("cifar-10")
@@ -92,21 +92,21 @@ def test_png_bytes_never_change() -> None:
 
 
 def test_hostile_arrays(tmp_path: Path) -> None:
-    data, labels = arrays(tmp_path)
+    data, _ = arrays(tmp_path)
     with pytest.raises(NotFound):
-        read_cifar(tmp_path / "no_data.npy", labels)
-    with pytest.raises(NotFound, match="name the labels file"):
+        read_cifar(tmp_path / "no_data.npy")
+    with pytest.raises(NotFound, match="call the files"):
         read_cifar(tmp_path / "unnamed.npy")
     cut = tmp_path / "cut_data.npy"
     cut.write_bytes(data.read_bytes()[:-100])
     with pytest.raises(BadFile, match="cannot be read as NumPy"):
-        read_cifar(cut, labels)
+        read_cifar(cut)
     (tmp_path / "empty_data.npy").write_bytes(b"")
     with pytest.raises(BadFile):
-        read_cifar(tmp_path / "empty_data.npy", labels)
+        read_cifar(tmp_path / "empty_data.npy")
     np.save(tmp_path / "objects_data.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(BadFile, match="Python objects"):
-        read_cifar(tmp_path / "objects_data.npy", labels)
+        read_cifar(tmp_path / "objects_data.npy")
 
 
 @pytest.mark.parametrize(
