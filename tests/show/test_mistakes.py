@@ -227,9 +227,5 @@ def test_the_page_of_two_models_is_inert_and_the_same_twice(tmp_path: Path) -> N
     assert render_mistake_diff(diff) == html
 
 
-def test_a_model_is_not_compared_with_itself() -> None:
-    from heldout.core.errors import UserError
-
-    with pytest.raises(UserError, match="compared with itself"):
-        MistakeDiff(study=study(), old="old", new="old")
+def test_a_card_says_what_it_shows() -> None:
     assert card("a").alt == "a: a, taken for a"

@@ -280,26 +280,26 @@ def _cell(record: Summary | None, first: float | None) -> Cell:
     value, low, high = record.value, record.low, record.high
     if value is None:
         return Cell("–", title=record.reason or "")
-    # A slope is at the name of a number, not at a place.
-    where = f" at {_place(record)}" if record.at is not None and record.name != "slope" else ""
-    ends = range_text(record.metric, low, high)
+    text, ends = value_text(record.metric, value), range_text(record.metric, low, high)
     if record.name in _PLACES:
         before = "≤" if record.name == "critical_value" and value == first else ""
         text = f"{before}{_short(value)}"
         ends = "" if low is None and high is None else f"{_short(low)}–{_short(high)}"
     elif record.name == "rank_correlation":
         text = signed(value, digits=2)
-        known = low is not None and high is not None
-        ends = f"{signed(low or 0, digits=2)} to {signed(high or 0, digits=2)}" if known else ""
+        ends = (
+            ""
+            if low is None or high is None
+            else f"{signed(low, digits=2)} to {signed(high, digits=2)}"
+        )
     elif record.name == "spread":
         text = percent(value)
     elif record.name in _DIFFERENCES:
         cell = points_cell(value, record)
-        text, ends = cell.text + where, cell.ends
-    elif record.name == "flip_rate":
-        text = f"{percent(value)}{PERCENT}"
-    else:
-        text = value_text(record.metric, value) + where
+        text, ends = cell.text, cell.ends
+    # Slopes and rank correlations are at the name of a number, not at a place.
+    if record.at is not None and record.name not in ("slope", "rank_correlation"):
+        text += f" at {_place(record)}"
     return Cell(text, ends, title=record.reason or "")
 
 
