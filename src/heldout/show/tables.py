@@ -227,13 +227,12 @@ class CurveTable:
 class CurveNotes:
     """What goes with the figure of columns that were read as a curve.
 
-    ``strip`` are images along one column; ``sheet`` images over two, row by row, None for a gap.
+    ``strip`` are images along one column.
     """
 
     warnings: tuple[str, ...]
     table: CurveTable | None
     strip: tuple[Example, ...]
-    sheet: tuple[tuple[Example | None, ...], ...]
 
 
 def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNotes]:
@@ -242,13 +241,11 @@ def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNote
     for panel in view.panels:
         if panel.summaries:
             key = (panel.testset, panel.columns)
-            images = [e for e in view.data.examples if (e.testset, e.columns) == key]
             said = dict.fromkeys(r.reason for r in panel.summaries if r.model is None and r.reason)
             found[key] = CurveNotes(
                 warnings=tuple(f"{sentence(text)}." for text in said),
                 table=curve_table(view, panel),
-                strip=tuple(images) if len(panel.columns) == 1 else (),
-                sheet=_sheet(panel, images) if len(panel.columns) == 2 else (),
+                strip=tuple(e for e in view.data.examples if (e.testset, (e.column,)) == key),
             )
     return found
 
@@ -313,15 +310,6 @@ def _place(record: Summary) -> str:
     if "&" not in record.columns:
         return value_words(at)
     return f"({', '.join(map(value_words, parse_slice(at).values()))})"
-
-
-def _sheet(panel: SlicePanel, images: Sequence[Example]) -> tuple[tuple[Example | None, ...], ...]:
-    """Images by their two values, as the heat map lays them out: across, then down."""
-    across, down = panel.across, 1 - panel.across
-    found = {(e.values[across], e.values[down]): e for e in images}
-    columns = [v for v in panel.values(across) if any(key[0] == v for key in found)]
-    rows = [v for v in panel.values(down) if any(key[1] == v for key in found)]
-    return tuple(tuple(found.get((x, y)) for x in columns) for y in rows)
 
 
 # ---- slices that a search found ------------------------------------------------------------------
