@@ -104,11 +104,6 @@ class JobSummary:
     failed: int
     results: JobResults
 
-    @property
-    def complete(self) -> bool:
-        """Whether every unit has a result."""
-        return not self.failed
-
 
 def run(
     job: Job,
