@@ -142,7 +142,7 @@ class MistakeCollector:
     """
 
     def __init__(
-        self, testset: TestSet, *, truth: str | None = None, label_map: LabelMap | None = None
+        self, testset: TestSet, *, truth: str | None, label_map: LabelMap | None = None
     ) -> None:
         self._testset = testset
         self._truth = truth

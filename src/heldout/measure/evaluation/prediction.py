@@ -275,11 +275,11 @@ def forecast(
     on_gpu = any(runs_on_gpu(entry.model) for entry in plan.pending)
     if on_gpu or left * len(plan.pending) < WORTH_TIMING:
         return Forecast(plan, done)
-    each = seconds_an_image(plan, images=images)
+    each = seconds_an_image(plan, images)
     return Forecast(plan, done, each and each * left / worker_count(workers))
 
 
-def seconds_an_image(plan: PredictPlan, *, images: Images = None) -> float | None:
+def seconds_an_image(plan: PredictPlan, images: Images) -> float | None:
     """Seconds that one thread takes to decode an image and run all missing models on it.
 
     Measured on a few images spread over the set, after a first call that is not counted; None if
