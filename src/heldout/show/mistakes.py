@@ -284,8 +284,6 @@ def _columns(study: Study, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for column, values in factors(study).items():
         for place in wanted:
             texts = [value for value, members in values.items() if place in members]
-            more = len(texts) - _MOST_NAMES
-            said = ", ".join(texts[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
             if texts:
-                found[str(ids[place])].append(f"{column} {said}")
+                found[str(ids[place])].append(f"{column} {', '.join(texts)}")
     return {image: tuple(said) for image, said in found.items()}
