@@ -132,7 +132,7 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
         if images:
             testset = drawn(world, name)
             for entry in reading.curve_entries(world.testset):
-                shown += examples(testset, tuple(sorted(entry.split("&"))))
+                shown += examples(testset, entry)
     return ReportData(
         title="Objects at many sizes, angles and places",
         records=records,

@@ -369,8 +369,8 @@ def hostile() -> ReportData:
         examples=[
             Example(
                 testset=tests[0],
-                columns=(HOSTILE[2],),
-                values=(text,),
+                column=HOSTILE[2],
+                value=text,
                 image="data:image/gif;base64,R0lGODlhAQABAAAAACw=",
                 alt=text,
             )

@@ -20,7 +20,7 @@ from heldout.show.charts import VL_VERSION
 from heldout.show.exports import figures
 from heldout.show.page import render_report
 from heldout.show.tables import curve_notes
-from heldout.show.thumbnails import ACROSS, ALONG, chosen_images, examples
+from heldout.show.thumbnails import MOST, chosen_images, examples
 from heldout.show.view import ReportData, ReportView
 from tests.measure.score.factor_worlds import factor_world, size_world
 
@@ -151,21 +151,20 @@ def test_missing_cells_are_crossed_out_and_said() -> None:
 
 def test_examples_follow_one_unit_over_its_values() -> None:
     world = factor_worlds()["sizes"]
-    chosen = chosen_images(world.testset, ["size"])
-    assert len(chosen) == ALONG
+    chosen = chosen_images(world.testset, "size")
+    assert len(chosen) == MOST
     by_id = {image["image_id"]: image for image in world.images}
     images = [by_id[image_id] for image_id in chosen.values()]
     assert len({(image["object"], image["background"]) for image in images}) == 1
     sizes = [image["size"] for image in images]
     assert sizes == sorted(sizes) and sizes[0] == 0.04 and sizes[-1] == 1.0
-    assert [float(size) for (size,) in chosen] == sizes
+    assert [float(size) for size in chosen] == sizes
 
 
-def test_examples_of_a_grid_are_a_sheet() -> None:
+def test_examples_are_small() -> None:
     testset = drawn(factor_worlds()["places"], "places")
-    found = examples(testset, ("x", "y"))
-    assert len(found) == ACROSS * ACROSS - 1  # the upper right corner is missing
-    assert len({example.values for example in found}) == len(found)
+    found = examples(testset, "x")
+    assert len({example.value for example in found}) == len(found) == MOST
     from PIL import Image
 
     data = base64.b64decode(found[0].image.partition(",")[2])
@@ -173,10 +172,9 @@ def test_examples_of_a_grid_are_a_sheet() -> None:
 
 
 def test_no_images_no_examples() -> None:
-    assert examples(size_world().testset, ("size",)) == []
+    assert examples(size_world().testset, "size") == []
     testset = drawn(factor_worlds()["sizes"], "sizes")
-    assert examples(testset, ("size", "object", "background")) == []
-    assert examples(testset, ("nothing",)) == []
+    assert examples(testset, "nothing") == []
 
 
 def test_an_unreadable_image_is_left_out() -> None:
@@ -184,7 +182,7 @@ def test_an_unreadable_image_is_left_out() -> None:
 
     world = size_world()
     broken = MemorySource({image["image_id"]: b"no image" for image in world.images})
-    assert examples(replace(world.testset, source=broken), ("size",)) == []
+    assert examples(replace(world.testset, source=broken), "size") == []
 
 
 # ---- the axis ----------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def records(names: tuple[str, ...] = ("random", "margin", NASTY)) -> list[Record
 def test_the_part_knows_baseline_strategies_and_points() -> None:
     (part,) = ReportView(ReportData(title="t", records=records())).learning
     assert part.baseline == "random" and part.strategies == ["random", "margin", NASTY]
-    assert part.labels == [10, 20, 30] and part.domain_slices == ["domain=a", "domain=b"]
+    assert part.labels == [10, 20, 30]
     assert part.lede.startswith("3 strategies from 10 to 30 labels, 4 seeds, 90 test images.")
     assert part.shown == ["random", NASTY, "margin"]
     assert part.columns == ["accuracy", "worst_domain", "worst_cell"]
@@ -66,13 +66,12 @@ def test_the_part_knows_baseline_strategies_and_points() -> None:
     assert part.interval == "bootstrap over seeds and images"
 
 
-def test_curves_and_shares_are_drawn() -> None:
+def test_curves_are_drawn() -> None:
     parts = ReportView(ReportData(title="t", records=records())).learning
     drawn = {figure.name: figure for figure in learning_figures(parts)}
     assert list(drawn) == [
         "learning-set-original-accuracy",
         "learning-set-original-worst_domain",
-        "learning-set-original-label_share",
     ]
     rows = drawn["learning-set-original-accuracy"].spec["data"]["values"]
     assert len(rows) == 9 and {row["labels"] for row in rows} == {10, 20, 30}

@@ -152,7 +152,7 @@ class BuildContext:
         """The results of all units; a unit that fails ends the build, and the rest is kept."""
         listed = list(units)
         summary = run(job, listed, runs=self.runs, executor=self.executor, progress=self.progress)
-        if not summary.complete:
+        if summary.failed:
             failures = [o for o in summary.results.in_order(listed) if isinstance(o, UnitFailure)]
             raise UserError(
                 f"job {job.name}: {len(failures)} of {len(listed)} units failed, the first with "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heldout.measure.score.records import Learning
-from heldout.measure.score.slices import ALL, parse_slice
+from heldout.measure.score.slices import ALL
 from heldout.show.wording import PERCENT, Cell, p_text, points_cell, score_cell
 
 CURVES = ("accuracy", "worst_domain")
@@ -19,7 +19,6 @@ NAMES = {
     "worst_cell": "worst domain and class",
 }
 """Metrics in the order of tables, as people read them."""
-SHARE = "label_share"
 MOST = 5
 _ANY = "*"
 _SURE = 0.05
@@ -34,7 +33,6 @@ class LearningSection:
     ``points``         by strategy, metric and slice: the record at each number of labels, and the
                        mean of the curve at None
     ``labels``         numbers of labels, ascending
-    ``domain_slices``  the slices of domains, in order of first appearance
     ``columns``        the metrics that are there, in the order of tables
     ``shown``          the strategies that figures show: the baseline, then the best of each metric
     """
@@ -52,8 +50,6 @@ class LearningSection:
         named = dict.fromkeys(r.strategy for r in records)
         self.strategies = [name for name in named if _ANY not in name]
         self.labels = sorted({n for found in self.points.values() for n in found if n is not None})
-        slices = dict.fromkeys(r.slice for r in records)
-        self.domain_slices = [name for name in slices if len(parse_slice(name)) == 1]
         there = {r.metric for r in records}
         self.columns = [metric for metric in NAMES if metric in there]
         ranked = [

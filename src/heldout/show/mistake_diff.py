@@ -10,7 +10,6 @@ import numpy as np
 
 from heldout import __version__
 from heldout.core.context import Context, Result
-from heldout.core.errors import UserError
 from heldout.core.files import write_text
 from heldout.measure.evaluation.flow import study_mistakes
 from heldout.measure.mistakes.between_models import CHANGES, Change
@@ -65,15 +64,15 @@ class MistakeDiff:
     old: str
     new: str
 
-    def __post_init__(self) -> None:
-        if self.old == self.new:
-            raise UserError(f"{self.old} is compared with itself", fix="name two models")
+    @cached_property
+    def _columns(self) -> list[int]:
+        verdicts = self.study.verdicts
+        return [verdicts.position(self.old), verdicts.position(self.new)]
 
     @cached_property
     def codes(self) -> np.ndarray:
         """The kind of mistake of each image by the old and by the new model, -1 where right."""
-        verdicts = self.study.verdicts
-        return self.study.codes[:, [verdicts.position(self.old), verdicts.position(self.new)]]
+        return self.study.codes[:, self._columns]
 
     @cached_property
     def images(self) -> dict[Change, np.ndarray]:
@@ -90,9 +89,7 @@ class MistakeDiff:
 
     @cached_property
     def _guesses(self) -> np.ndarray:
-        verdicts = self.study.verdicts
-        columns = [verdicts.position(self.old), verdicts.position(self.new)]
-        return np.asarray(verdicts.guesses[self.study.firsts][:, columns])
+        return np.asarray(self.study.verdicts.guesses[self.study.firsts][:, self._columns])
 
     @property
     def verdict(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.mistakes.panel import UNJUDGED
@@ -12,7 +11,7 @@ from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import parse_slice, values_in_order
 from heldout.show import charts
 from heldout.show.charts import Figure, Row, figure, number
-from heldout.show.learning import CURVES, NAMES, SHARE, LearningSection
+from heldout.show.learning import CURVES, NAMES, LearningSection
 from heldout.show.mistakes import MistakeSection, category_colour
 from heldout.show.wording import (
     count,
@@ -28,7 +27,6 @@ from heldout.show.wording import (
 MOST_VALUES = 24
 _MOST_MODELS = 12
 _MOST_FORGIVEN = 30
-_MOST_DOMAINS = 7
 _SEVERITY_COLOURS = {
     "Major": charts.VERMILLION,
     "Minor": "#56a3d3",
@@ -43,8 +41,6 @@ _STEPS = {
     LENIENT: "judged minor forgiven",
 }
 
-CurveKeys = Mapping[str, tuple[str, str, str]]
-"""By the name of a curve: strategy, metric and slice of its points."""
 Bar = tuple[Row, Tally, Sequence[tuple[Row, int]], Row]
 """Where a bar is, its whole, its pieces (fields and counts), and what its end says."""
 
@@ -228,62 +224,16 @@ def slice_figure(section: MistakeSection, column: str, kind: ColumnType | None) 
 
 
 def learning_figures(sections: Iterable[LearningSection]) -> Iterator[Figure]:
-    """Curves of accuracy and of the worst domain; shares of labels by domain."""
+    """Curves of accuracy and of the worst domain."""
     for section in sections:
         for metric in CURVES:
-            keys = {name: (name, metric, ALL) for name in section.shown}
-            if any(len(section.points.get(key, {})) > 1 for key in keys.values()):
-                yield _learning_curves(section, metric, keys)
-        if section.domain_slices and len(section.labels) > 1:
-            yield _label_shares(section)
+            if any(len(section.points.get((name, metric, ALL), {})) > 1 for name in section.shown):
+                yield _learning_curves(section, metric)
 
 
-def _learning_curves(section: LearningSection, metric: str, keys: CurveKeys) -> Figure:
+def _learning_curves(section: LearningSection, metric: str) -> Figure:
     """One metric of the strategies on show, with bands."""
-    rows = _learning_rows(section, keys)
-    last = max(row["labels"] for row in rows)
-    best = max((row for row in rows if row["labels"] == last), key=lambda row: float(row["value"]))
-    cut = (
-        f" Shown are those with the highest curves of {len(section.strategies)}: chance has helped "
-        "them too. All are in the tables."
-    )
-    return _learning_figure(
-        section,
-        metric,
-        rows,
-        list(keys),
-        f"Curves of {NAMES[metric]} on {section.testset} over the number of labels for "
-        f"{', '.join(keys)}. At {last:,} labels {best['strategy']} is highest: {best['text']}.",
-        title=f"{NAMES[metric].capitalize()} over labels",
-        axis=NAMES[metric],
-        caption="Means over seeds with intervals; all start from the same labels."
-        + (cut if len(section.strategies) > len(keys) else ""),
-    )
-
-
-def _label_shares(section: LearningSection) -> Figure:
-    """Where the labels of one strategy went: the share of each domain so far."""
-    ranked = [name for name in section.shown if name != section.baseline] or section.shown
-    strategy = max(ranked, key=lambda name: section.mean(name, "worst_domain"))
-    keys = {
-        next(iter(parse_slice(domain).values())): (strategy, SHARE, domain)
-        for domain in section.domain_slices[:_MOST_DOMAINS]
-    }
-    return _learning_figure(
-        section,
-        SHARE,
-        _learning_rows(section, keys),
-        list(keys),
-        f"Share of each domain among the labels of {strategy} on {section.testset}.",
-        title=f"Where the labels of {strategy} went",
-        axis="share of labels so far",
-        caption="The strategy on show whose worst domain is best; means over seeds with intervals.",
-    )
-
-
-def _learning_rows(section: LearningSection, keys: CurveKeys) -> list[Row]:
-    """The points of one curve per name."""
-    return [
+    rows: list[Row] = [
         {
             "labels": record.labels,
             "series": place,
@@ -291,29 +241,27 @@ def _learning_rows(section: LearningSection, keys: CurveKeys) -> list[Row]:
             "text": str(score_cell(record, "accuracy")),
             "strategy": name,
         }
-        for place, (name, key) in enumerate(keys.items())
-        for record in section.points.get(key, {}).values()
+        for place, name in enumerate(section.shown)
+        for record in section.points.get((name, metric, ALL), {}).values()
         if record.labels is not None and record.value is not None
     ]
-
-
-def _learning_figure(
-    section: LearningSection,
-    metric: str,
-    rows: Sequence[Row],
-    names: Sequence[str],
-    alt: str,
-    *,
-    axis: str,
-    **words: Any,
-) -> Figure:
-    shares = metric == SHARE
-    titles = {"strategy": "domain" if shares else "strategy", "labels": "labels", "text": axis}
-    y = number("value", charts.percent_axis(axis), zero=shares)
+    last = max(row["labels"] for row in rows)
+    best = max((row for row in rows if row["labels"] == last), key=lambda row: float(row["value"]))
+    cut = (
+        f" Shown are those with the highest curves of {len(section.strategies)}: chance has helped "
+        "them too. All are in the tables."
+    )
+    axis, names = NAMES[metric], section.shown
+    titles = {"strategy": "strategy", "labels": "labels", "text": axis}
+    y = number("value", charts.percent_axis(axis), zero=False)
     x_axis = {"title": "labels", "tickCount": 8, "grid": False}
     return figure(
         ("learning", section.testset, section.truth, metric),
-        alt,
+        f"Curves of {axis} on {section.testset} over the number of labels for {', '.join(names)}. At "
+        f"{last:,} labels {best['strategy']} is highest: {best['text']}.",
+        title=f"{axis.capitalize()} over labels",
+        caption="Means over seeds with intervals; all start from the same labels."
+        + (cut if len(section.strategies) > len(names) else ""),
         group=section.key,
         rows=rows,
         titles=titles,
@@ -324,5 +272,4 @@ def _learning_figure(
             "color": charts.series(names, charts.CATEGORIES),
         },
         layer=charts.curves(y, titles, {"shape": charts.series(names, charts.CATEGORY_SHAPES)}),
-        **words,
     )

@@ -153,19 +153,6 @@ class MistakeSection:
         made = f"{model} makes {plural(total.n, 'mistake')} on {plural(total.of, 'image')}{share}"
         return f"{made}. Categories: {'; '.join(said) or 'none'}."
 
-    @property
-    def suggested(self) -> str:
-        """How many unjudged mistakes are Major if the suggestions are right; empty without any."""
-        found = self.get(self.models[0], severity="Major", basis=PROPOSED)
-        if found is None or found.low is None or found.high is None:
-            return ""
-        low, high = round(found.low * found.of), round(found.high * found.of)
-        return (
-            f"Among the mistakes of {self.models[0]} that nobody has judged, about "
-            f"{count(found.n)} ({count(low)}–{count(high)}) are suggested to be Major. A suggestion "
-            "decides nothing."
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class MistakeCard:
@@ -297,8 +284,6 @@ def _columns(study: Study, images: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for column, values in factors(study).items():
         for place in wanted:
             texts = [value for value, members in values.items() if place in members]
-            more = len(texts) - _MOST_NAMES
-            said = ", ".join(texts[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
             if texts:
-                found[str(ids[place])].append(f"{column} {said}")
+                found[str(ids[place])].append(f"{column} {', '.join(texts)}")
     return {image: tuple(said) for image, said in found.items()}

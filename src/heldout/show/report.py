@@ -143,15 +143,15 @@ def _examples(
 ) -> list[Example]:
     """Images along every column that was read as a curve, as many as a page should carry."""
     read = dict.fromkeys(
-        (record.testset, tuple(sorted(record.columns.split("&"))))
+        (record.testset, record.columns)
         for record in records
-        if isinstance(record, Summary) and not is_discovery(record)
+        if isinstance(record, Summary) and not is_discovery(record) and "&" not in record.columns
     )
     found: list[Example] = []
     for name in used:
-        for columns in (columns for at, columns in read if at == name):
+        for column in (column for at, column in read if at == name):
             if len(found) < _MOST_EXAMPLES:
-                found += examples(testset(name), columns)
+                found += examples(testset(name), column)
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import UserError
+from heldout.core.records import with_limits
 from heldout.measure.score.fits import AXES, from_axes, line
 from heldout.measure.score.memberships import weighted_line
 from heldout.measure.score.records import Comparison, Fit, Score, Summary
@@ -652,7 +653,8 @@ def _property(
     for model, scores in panel.scores.items():
         here = [(numbers[at], score) for (at,), score in scores.items() if at in numbers]
         rows += [
-            _score_row(s) | {"at": r.at, "x": r.value, "x_text": _number_text(r)} for r, s in here
+            _score_row(s) | {"at": r.at, "x": r.value, "x_text": with_limits(r, ".3f")}
+            for r, s in here
         ]
         lines += _fitted(model, [(r.value or 0.0, s.value, s.n) for r, s in here])
     words = name.replace("_", " ")
@@ -683,13 +685,6 @@ def _property(
         layer=[*layers, _overall(panel, "y")],
         variant=f"against {words}",
     )
-
-
-def _number_text(record: Summary) -> str:
-    text = signed(record.value or 0.0, digits=3, plus=False)
-    if record.low is None or record.high is None:
-        return text
-    return f"{text} ({signed(record.low, digits=3, plus=False)}–{record.high:.3f})"
 
 
 def _fitted(model: str, at: Sequence[tuple[float, float, int]]) -> list[Row]:

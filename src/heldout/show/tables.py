@@ -227,13 +227,12 @@ class CurveTable:
 class CurveNotes:
     """What goes with the figure of columns that were read as a curve.
 
-    ``strip`` are images along one column; ``sheet`` images over two, row by row, None for a gap.
+    ``strip`` are images along one column.
     """
 
     warnings: tuple[str, ...]
     table: CurveTable | None
     strip: tuple[Example, ...]
-    sheet: tuple[tuple[Example | None, ...], ...]
 
 
 def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNotes]:
@@ -242,13 +241,11 @@ def curve_notes(view: ReportView) -> dict[tuple[str, tuple[str, ...]], CurveNote
     for panel in view.panels:
         if panel.summaries:
             key = (panel.testset, panel.columns)
-            images = [e for e in view.data.examples if (e.testset, e.columns) == key]
             said = dict.fromkeys(r.reason for r in panel.summaries if r.model is None and r.reason)
             found[key] = CurveNotes(
                 warnings=tuple(f"{sentence(text)}." for text in said),
                 table=curve_table(view, panel),
-                strip=tuple(images) if len(panel.columns) == 1 else (),
-                sheet=_sheet(panel, images) if len(panel.columns) == 2 else (),
+                strip=tuple(e for e in view.data.examples if (e.testset, (e.column,)) == key),
             )
     return found
 
@@ -280,26 +277,26 @@ def _cell(record: Summary | None, first: float | None) -> Cell:
     value, low, high = record.value, record.low, record.high
     if value is None:
         return Cell("–", title=record.reason or "")
-    # A slope is at the name of a number, not at a place.
-    where = f" at {_place(record)}" if record.at is not None and record.name != "slope" else ""
-    ends = range_text(record.metric, low, high)
+    text, ends = value_text(record.metric, value), range_text(record.metric, low, high)
     if record.name in _PLACES:
         before = "≤" if record.name == "critical_value" and value == first else ""
         text = f"{before}{_short(value)}"
         ends = "" if low is None and high is None else f"{_short(low)}–{_short(high)}"
     elif record.name == "rank_correlation":
         text = signed(value, digits=2)
-        known = low is not None and high is not None
-        ends = f"{signed(low or 0, digits=2)} to {signed(high or 0, digits=2)}" if known else ""
+        ends = (
+            ""
+            if low is None or high is None
+            else f"{signed(low, digits=2)} to {signed(high, digits=2)}"
+        )
     elif record.name == "spread":
         text = percent(value)
     elif record.name in _DIFFERENCES:
         cell = points_cell(value, record)
-        text, ends = cell.text + where, cell.ends
-    elif record.name == "flip_rate":
-        text = f"{percent(value)}{PERCENT}"
-    else:
-        text = value_text(record.metric, value) + where
+        text, ends = cell.text, cell.ends
+    # Slopes and rank correlations are at the name of a number, not at a place.
+    if record.at is not None and record.name not in ("slope", "rank_correlation"):
+        text += f" at {_place(record)}"
     return Cell(text, ends, title=record.reason or "")
 
 
@@ -313,15 +310,6 @@ def _place(record: Summary) -> str:
     if "&" not in record.columns:
         return value_words(at)
     return f"({', '.join(map(value_words, parse_slice(at).values()))})"
-
-
-def _sheet(panel: SlicePanel, images: Sequence[Example]) -> tuple[tuple[Example | None, ...], ...]:
-    """Images by their two values, as the heat map lays them out: across, then down."""
-    across, down = panel.across, 1 - panel.across
-    found = {(e.values[across], e.values[down]): e for e in images}
-    columns = [v for v in panel.values(across) if any(key[0] == v for key in found)]
-    rows = [v for v in panel.values(down) if any(key[1] == v for key in found)]
-    return tuple(tuple(found.get((x, y)) for x in columns) for y in rows)
 
 
 # ---- slices that a search found ------------------------------------------------------------------

@@ -7,8 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,22 +21,17 @@ from heldout.show.wording import value_label
 T = TypeVar("T")
 SIDE = 96
 QUALITY = 70
-ALONG = 6
+MOST = 6
 """Example images of one column."""
-ACROSS = 5
-"""Example images across, and down, of two columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A small image that shows what some values of columns look like.
-
-    ``values`` follow ``columns``, which are sorted as slices sort them; ``image`` is a data URI.
-    """
+    """A small image, as a data URI, that shows what a value of a column looks like."""
 
     testset: str
-    columns: tuple[str, ...]
-    values: tuple[str, ...]
+    column: str
+    value: str
     image: str
     alt: str
 
@@ -78,56 +72,44 @@ def _evenly(items: Sequence[T], most: int) -> list[T]:
     return [items[round(float(step))] for step in steps]
 
 
-def examples(testset: TestSet, columns: Sequence[str]) -> list[Example]:
-    """Small copies of images at values of one column, or two; none where the files are not there.
+def examples(testset: TestSet, column: str) -> list[Example]:
+    """Small copies of images at values of one column; none where the files are not there.
 
     Of one unit (such as an object on a background) where the set says what its units are: the one
     that is present at most values, the first by name among equals.
     """
-    if not 1 <= len(columns) <= 2 or any(c not in testset.images.column_names for c in columns):
+    if column not in testset.images.column_names:
         return []
-    chosen = chosen_images(testset, columns)
+    chosen = chosen_images(testset, column)
     small = thumbnails(testset, chosen.values(), side=120, quality=72)
     return [
         Example(
             testset=testset.name,
-            columns=tuple(columns),
-            values=values,
+            column=column,
+            value=value,
             image=small[image_id],
-            alt=f"{image_id}: "
-            + ", ".join(f"{c} {v}" for c, v in zip(columns, values, strict=True)),
+            alt=f"{image_id}: {column} {value}",
         )
-        for values, image_id in chosen.items()
+        for value, image_id in chosen.items()
         if image_id in small
     ]
 
 
-def chosen_images(testset: TestSet, columns: Sequence[str]) -> dict[tuple[str, ...], str]:
-    """By values of the columns, in their order: the id of an image to show."""
+def chosen_images(testset: TestSet, column: str) -> dict[str, str]:
+    """By value of the column, in their order: the id of an image to show."""
     ids = testset.image_ids.to_pylist()
     unit_of = [
-        _texts(testset, column)
-        for column in unit_columns(testset, columns, None)
-        if column in testset.images.column_names
+        testset.images[name].to_pylist()
+        for name in unit_columns(testset, [column], None)
+        if name in testset.images.column_names
     ]
-    values = [_texts(testset, column) for column in columns]
-    units: dict[tuple[str | None, ...], dict[tuple[str, ...], str]] = {}
+    values = list(map(cache(value_label), testset.images[column].to_pylist()))
+    units: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in sorted(range(len(ids)), key=ids.__getitem__):
-        at = tuple(text for texts in values if (text := texts[row]) is not None)
-        if len(at) == len(columns):
-            unit = tuple(texts[row] for texts in unit_of)
-            units.setdefault(unit, {}).setdefault(at, ids[row])
-    if not units:
-        return {}
-    best = max(units.values(), key=len)  # the first of equals: units are in order of image id
-    most = ALONG if len(columns) == 1 else ACROSS
-    picked = [
-        _evenly(values_in_order((at[i] for at in best), testset.card.columns.get(column)), most)
-        for i, column in enumerate(columns)
-    ]
-    return {at: best[at] for at in product(*picked) if at in best}
-
-
-def _texts(testset: TestSet, column: str) -> list[str | None]:
-    """A column's values as slices name them, one per image."""
-    return list(map(cache(value_label), testset.images[column].to_pylist()))
+        if (value := values[row]) is not None:
+            unit = tuple(names[row] for names in unit_of)
+            units.setdefault(unit, {}).setdefault(value, ids[row])
+    # The first of equals: units are in order of image id.
+    best = max(units.values(), key=len, default={})
+    ordered = values_in_order(best, testset.card.columns.get(column))
+    return {value: best[value] for value in _evenly(ordered, MOST)}

@@ -118,23 +118,26 @@ class SlicePanel:
         return self.columns[position] + (f" ({unit})" if unit else "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Change:
     """One model from the baseline to a new test set; ranks count from 1, ties share the better.
 
-    ``difference`` is new minus baseline, in fractions; ``low`` and ``high`` are its interval, None
-    where one of the scores has none.
+    ``low`` and ``high`` are the interval of the difference, None where one of the scores has none.
     """
 
     model: str
     testset: str
     old: Score
     new: Score
-    difference: float
     low: float | None
     high: float | None
     old_rank: int
     new_rank: int
+
+    @property
+    def difference(self) -> float:
+        """New minus baseline."""
+        return self.new.value - self.old.value
 
     @property
     def rank_gain(self) -> int:
@@ -287,23 +290,18 @@ class ReportView:
         old, new = self.overall(baseline), self.overall(testset)
         models = [model for model in self.models if model in old and model in new]
         before, after = self.ranks(baseline, models), self.ranks(testset, models)
-        found = []
-        for model in models:
-            low, high = difference_interval(old[model], new[model])
-            found.append(
-                Change(
-                    model=model,
-                    testset=testset,
-                    old=old[model],
-                    new=new[model],
-                    difference=new[model].value - old[model].value,
-                    low=low,
-                    high=high,
-                    old_rank=before[model],
-                    new_rank=after[model],
-                )
+        return [
+            Change(
+                model,
+                testset,
+                old[model],
+                new[model],
+                *difference_interval(old[model], new[model]),
+                before[model],
+                after[model],
             )
-        return found
+            for model in models
+        ]
 
     @cached_property
     def panels(self) -> list[SlicePanel]:

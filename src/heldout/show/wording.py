@@ -160,8 +160,13 @@ def value_text(metric: str, value: float) -> str:
     >>> value_text("nll", 1.23456), value_text("top1", 0.78312).replace(PERCENT, " %")
     ('1.235', '78.3 %')
     """
+    return _bare(metric, value) + (PERCENT if is_share(metric) else "")
+
+
+def _bare(metric: str, value: float) -> str:
+    """One value of a metric without its unit."""
     if is_share(metric):
-        return f"{percent(value)}{PERCENT}"
+        return percent(value)
     return signed(value, digits=plain_digits(metric), plus=False)
 
 
@@ -173,10 +178,7 @@ def range_text(metric: str, low: float | None, high: float | None) -> str:
     """
     if low is None or high is None:
         return ""
-    if is_share(metric):
-        return f"{percent(low)}–{percent(high)}"
-    digits = plain_digits(metric)
-    return f"{signed(low, digits=digits, plus=False)}–{signed(high, digits=digits, plus=False)}"
+    return f"{_bare(metric, low)}–{_bare(metric, high)}"
 
 
 def score_cell(record: Any, metric: str = "") -> Cell:

@@ -43,8 +43,6 @@ class Job:
 
     def __post_init__(self) -> None:
         check_slug(self.name, "a job")
-        if self.output not in ("bytes", "folder"):
-            raise ValueError(f"{self.output!r} is not a kind of output: use 'bytes' or 'folder'")
 
 
 @dataclass(frozen=True)
@@ -105,11 +103,6 @@ class JobSummary:
     found: int
     failed: int
     results: JobResults
-
-    @property
-    def complete(self) -> bool:
-        """Whether every unit has a result."""
-        return not self.failed
 
 
 def run(

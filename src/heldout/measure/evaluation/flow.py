@@ -26,7 +26,6 @@ from heldout.measure.evaluation.prediction import (
     FailedRows,
     failed_images,
     note_failures,
-    read_file,
 )
 from heldout.measure.evaluation.requests import Score as ScoreRequest
 from heldout.measure.evaluation.resolve import Evaluation, image_source
@@ -61,6 +60,7 @@ from heldout.measure.score.records import Comparison, Fit, Record, Score, Summar
 from heldout.measure.score.revisions import score_revisions
 from heldout.measure.score.slices import ALL, entry_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
+from heldout.models.predictions.import_predictions import import_predictions
 from heldout.models.predictions.ledger import CurrentImages
 from heldout.models.predictions.ledger import stored_predictions as stored_predictions
 
@@ -142,7 +142,7 @@ class MistakeCollector:
     """
 
     def __init__(
-        self, testset: TestSet, *, truth: str | None = None, label_map: LabelMap | None = None
+        self, testset: TestSet, *, truth: str | None, label_map: LabelMap | None = None
     ) -> None:
         self._testset = testset
         self._truth = truth
@@ -341,9 +341,9 @@ def find_outputs(
                 found.append(run)
     found += ran
     for file in chosen.files:
-        predictions, noted = read_file(file, full)
-        (notes if notes is not None else []).extend(noted)
-        found.append(predictions)
+        imported = import_predictions(file.path, full, model=file.name)
+        (notes if notes is not None else []).extend(imported.run["notes"])
+        found.append(imported)
     return [*found, *chosen.outputs]
 
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from heldout.core.engine.executors import worker_count
-from heldout.core.errors import MissingExtra, NotFound, UserError
-from heldout.core.files import read_versioned_json
+from heldout.core.errors import MissingExtra, UserError
 from heldout.core.progress import format_seconds
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
@@ -21,8 +20,7 @@ from heldout.data.testset import TestSet, part_of
 from heldout.data.testset.hashing import row_hash
 from heldout.models.adapters import Model, PredictionFile, load_models
 from heldout.models.adapters.registry import can_be_run
-from heldout.models.predictions import Predictions, PredictionStore, StoredRun
-from heldout.models.predictions.import_predictions import import_predictions
+from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.pixels import good_pixels, image_files, load_pixels
 from heldout.models.predictions.run_models import (
     PredictPlan,
@@ -30,7 +28,6 @@ from heldout.models.predictions.run_models import (
     plan_predictions,
     runs_on_gpu,
 )
-from heldout.models.predictions.store import SCHEMA_VERSION
 
 Choice = str | Predictions | Model | PredictionFile
 """One model as :func:`heldout.evaluate` takes it."""
@@ -123,21 +120,6 @@ def _runs(name: str, testsets: Sequence[TestSet], stored: bool, store: Predictio
         for testset in testsets
         for run in store.runs(testset.card.images_hash)
     )
-
-
-def read_file(file: PredictionFile, testset: TestSet) -> tuple[Predictions, tuple[str, ...]]:
-    """The outputs of ``predictions:PATH`` on a test set, and notes; PATH may be a stored run."""
-    folder = file.path
-    if not folder.is_dir():
-        imported = import_predictions(folder, testset, model=file.name)
-        return imported, tuple(imported.run["notes"])
-    if not (folder / "run.json").is_file():
-        raise NotFound(
-            f"{folder} is no folder of stored predictions",
-            fix="name a file of outputs, or a folder predictions/<images>/<model>@<key>",
-        )
-    run = StoredRun(folder, read_versioned_json(folder / "run.json", version=SCHEMA_VERSION))
-    return PredictionStore(folder.parent).read(run).renamed(file.name), ()
 
 
 @dataclass(frozen=True)
@@ -283,11 +265,11 @@ def forecast(
     on_gpu = any(runs_on_gpu(entry.model) for entry in plan.pending)
     if on_gpu or left * len(plan.pending) < WORTH_TIMING:
         return Forecast(plan, done)
-    each = seconds_an_image(plan, images=images)
+    each = seconds_an_image(plan, images)
     return Forecast(plan, done, each and each * left / worker_count(workers))
 
 
-def seconds_an_image(plan: PredictPlan, *, images: Images = None) -> float | None:
+def seconds_an_image(plan: PredictPlan, images: Images) -> float | None:
     """Seconds that one thread takes to decode an image and run all missing models on it.
 
     Measured on a few images spread over the set, after a first call that is not counted; None if

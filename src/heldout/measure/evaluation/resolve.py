@@ -208,7 +208,11 @@ def _check(job: Evaluation) -> None:
     for testset in job.whole:
         own = (("--cluster", job.cluster(testset)), ("--balance", request.balance))
         for flag, column in own:
-            if column is not None and not has_columns(testset, column):
+            try:
+                there = column is None or has_columns(testset, column)
+            except UserError as error:
+                raise UserError(f"{flag}: {error.message}", fix=error.fix) from None
+            if not there:
                 raise NotFound(
                     f"{testset.name} has no column {column!r} for {flag}",
                     fix="heldout ls --columns lists them",
