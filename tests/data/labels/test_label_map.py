@@ -96,17 +96,6 @@ def test_an_ambiguous_name_is_refused() -> None:
         read_label_map(path, source=IMAGENET, reading="full")
 
 
-def test_a_given_target_space_is_kept_in_its_order() -> None:
-    target = LabelSpace.from_ids("k", ["Y", "X"])
-    path = saved("m.csv", "target,source\nX,a\nY,b\n")
-    made = read_label_map(path, source=N, target=target, reading="full")
-    assert made.target is target
-    assert made.accepted == ((1,), (0,))
-    path = saved("m.csv", "target,source\nX,a\n")
-    with pytest.raises(BadFile, match=r"m.csv: .*no class of n is accepted for Y"):
-        read_label_map(path, source=N, target=target, reading="full")
-
-
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -186,7 +175,6 @@ def test_load_by_description() -> None:
     for text in ("subset:imagenet-a:restricted", "subset:imagenet-a:full"):
         assert load_label_map(text).describe() == text
     assert load_label_map("imagenet-a").describe() == "subset:imagenet-a:restricted"
-    assert load_label_map("imagenet-a", reading="full").describe() == "subset:imagenet-a:full"
     assert load_label_map("imagenet-a:full").describe() == "subset:imagenet-a:full"
     assert load_label_map("identity", source=N) == identity_map(N)
     for text in ("subset:imagenet-a:best", "subset:nowhere:full", "imagenet-z", ""):

@@ -447,13 +447,12 @@ def read_label_map(
     path: str | Path,
     *,
     source: LabelSpace | None = None,
-    target: LabelSpace | None = None,
     reading: Reading | None = None,
 ) -> LabelMap:
     """Read a label map from a JSON file or a table.
 
-    ``source`` and ``reading`` are needed unless the file states them. Without ``target`` the target
-    classes are those of the file, in its order. The map is named after the file.
+    ``source`` and ``reading`` are needed unless the file states them. The target classes are those
+    of the file, in its order. The map is named after the file.
     """
     path = existing_file(Path(path), "label map")
     suffix = path.suffix.lower()
@@ -473,9 +472,7 @@ def read_label_map(
             )
         classes = _needed_source(source)
         groups = read_groups(path, classes, group="target", member="source")
-        return many_to_one_map(
-            classes, groups, reading=reading, name=slug(path.stem), target=target
-        )
+        return many_to_one_map(classes, groups, reading=reading, name=slug(path.stem))
     except BadFile:
         raise
     except UserError as error:
@@ -487,7 +484,6 @@ def load_label_map(
     *,
     source: LabelSpace | None = None,
     target: LabelSpace | None = None,
-    reading: Reading | None = None,
 ) -> LabelMap:
     """A map by what :meth:`LabelMap.describe` wrote, by built-in name, or by file.
 
@@ -501,6 +497,7 @@ def load_label_map(
     if wanted == "identity":
         return identity_map(_needed_source(source))
     name = wanted
+    reading: Reading | None = None
     for said in READINGS:
         if wanted.endswith(f":{said}"):
             name, reading = wanted.removesuffix(f":{said}"), said
