@@ -138,7 +138,9 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
     pairs: Annotated[
         tuple[str, ...],
         option(
-            "Classes whose common images are left out of both: cat+dog; repeatable.", flag="pair"
+            "Classes whose common images are left out of both: cat+dog; repeatable.",
+            flag="pair",
+            rare=True,
         ),
     ] = ()
     synonyms: Annotated[
