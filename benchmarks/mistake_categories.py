@@ -387,7 +387,7 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, Judged
     from heldout.cli.app import invoke
     from heldout.core.context import Context
     from heldout.measure.mistakes.inputs import read_inputs
-    from heldout.measure.mistakes.requests import Propose
+    from heldout.measure.mistakes.requests import ProposeRequest
     from heldout.measure.mistakes.review_verbs import gathered as knowledge_of
     from heldout.measure.mistakes.review_verbs import judged_answers, located
 
@@ -402,7 +402,7 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, Judged
     ):
         if invoke([str(argument) for argument in arguments]):
             raise SystemExit(f"{arguments[1]} could not be imported")
-    request = Propose(testset=SET, truth="multilabel")
+    request = ProposeRequest(testset=SET, truth="multilabel")
     inputs = read_inputs(request, Context())
     files = [f"{name}_mistakes.json" for name in ("vit3b", "greedy_soups")]
     lists = [judged_answers(inputs, [str(mistakes / name)])[name] for name in files]

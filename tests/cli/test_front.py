@@ -209,9 +209,4 @@ def test_no_two_classes_share_a_name() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
-    known = {
-        *("Chosen", "Study", "Cutout", "Inputs", "Grid", "Request", "Shape", "Backdrop", "Variant"),
-        *("Batch", "Split", "Published", "Diff", "Imported", "Report", "Panel", "Score", "Fit"),
-        *("Cooccurrence", "Confusions", "Summary", "Queue"),
-    }
-    assert {name for name, n in found.items() if n > 1} <= known
+    assert {name for name, n in found.items() if n > 1} == set()

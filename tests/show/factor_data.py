@@ -14,7 +14,7 @@ from heldout.core.request import make
 from heldout.data.images import MemorySource
 from heldout.data.testset import ColumnType, TestSet
 from heldout.measure.evaluation.flow import factor_comparisons, reading_notes
-from heldout.measure.evaluation.requests import Score
+from heldout.measure.evaluation.requests import ScoreRequest
 from heldout.measure.evaluation.resolve import resolve
 from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
@@ -118,7 +118,7 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
         entries = {"angles": ("angle", "size", "angle&size")}.get(name)
         context = Context()
         asked = {"models": "all", "testsets": context.bind(world.testset), "by": entries}
-        reading = resolve(make(Score, {**asked, "replicates": replicates}), context)
+        reading = resolve(make(ScoreRequest, {**asked, "replicates": replicates}), context)
         by = reading.slices(world.testset)
         records += scores(measured, by=by, cluster="object", replicates=replicates)
         records += curve_records(

@@ -22,7 +22,7 @@ _STEP_WORDS = {"verb", "args", "each", "save", "workspace"}
 _VARIABLE = re.compile(r"\{(\w+)\}")
 
 
-class Run(Request, frozen=True, kw_only=True):
+class RunRequest(Request, frozen=True, kw_only=True):
     """Run a file of steps, or reproduce a published result.
 
     Run again, it does only what is missing.
@@ -42,7 +42,7 @@ class Run(Request, frozen=True, kw_only=True):
     quick: Annotated[bool, option("The quick form of the run, where it has one.")] = False
 
 
-class Demo(Request, frozen=True, kw_only=True):
+class DemoRequest(Request, frozen=True, kw_only=True):
     """Show the main job: build test sets, evaluate, report; offline.
 
     Objects are cut out of real photos, put on backgrounds in other sizes, places and turns, and three
@@ -90,7 +90,7 @@ class Published:
     equal: bool
 
 
-def run(request: Run, context: Context) -> Result:
+def run(request: RunRequest, context: Context) -> Result:
     """Run every step, then hand over the records of all of them."""
     path = Path(request.file)
     if not path.is_file():
@@ -107,7 +107,7 @@ def run(request: Run, context: Context) -> Result:
     return execute(runfile, values, context)
 
 
-def demo(request: Demo, context: Context) -> Result:
+def demo(request: DemoRequest, context: Context) -> Result:
     """The demonstration, in a workspace of its own unless one is named."""
     from heldout.measure.evaluation.demonstration import write_inputs
 

@@ -4,7 +4,7 @@ A verb is a :class:`Request` and a function ``(request, context) -> Result``. Th
 once, and from the declaration come the command line, the step of a run file, the Python call, the
 page of the manual and a JSON schema::
 
-    class Cite(Request, frozen=True, kw_only=True):
+    class CiteRequest(Request, frozen=True, kw_only=True):
         \"\"\"Print the citations of a test set and of its parents.\"\"\"
 
         testset: Annotated[str, argument("The test set.")]

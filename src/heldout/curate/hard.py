@@ -27,7 +27,7 @@ from heldout.curate.recipe import (
     TruthTable,
     pool_in,
 )
-from heldout.curate.requests import Hard, HardParameters
+from heldout.curate.requests import HardParameters, HardRequest
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.testset import find_testset
@@ -85,7 +85,7 @@ as most of them have no image here."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class HardImages:
     """Which images are hard, and how many were left at every stage.
 
     ``images``    ids, sorted
@@ -117,7 +117,7 @@ class HardRecipe(Recipe):
         *,
         seed: int = 0,
         progress: Progress = no_progress,
-    ) -> Chosen:
+    ) -> HardImages:
         """Which images would be chosen, and which wait for review; nothing is written."""
         return _chosen(*_sources(sources), parameters)[1]
 
@@ -148,7 +148,7 @@ def _sources(sources: Sources) -> tuple[TestSet, Peers, tuple[Judgement, ...]]:
 
 def _chosen(
     pool: TestSet, peers: Peers, panel: tuple[Judgement, ...], parameters: HardParameters
-) -> tuple[TruthRevision, Chosen]:
+) -> tuple[TruthRevision, HardImages]:
     made = rulings(
         panel_answers(panel),
         rule=parameters.rule,
@@ -170,7 +170,7 @@ def _chosen(
 
 def choose(
     truth: pa.Table, peers: Peers, made: Mapping[Key, Ruling], parameters: HardParameters
-) -> Chosen:
+) -> HardImages:
     """Which images of a truth, with rulings laid over it, are hard.
 
     Reviewed is a prediction that is acceptable or called wrong: by a ruling, or by the lists of a
@@ -211,7 +211,7 @@ def choose(
         if sum(ruling.severity == MAJOR for ruling in found) >= plain:
             wrong[image] = len(errors)
             mistakes[image] = tuple(dict.fromkeys(found))
-    return Chosen(tuple(wrong), wrong, mistakes, counts, tuple(waiting))
+    return HardImages(tuple(wrong), wrong, mistakes, counts, tuple(waiting))
 
 
 def _least(parameters: HardParameters, models: int) -> tuple[int, int]:
@@ -235,7 +235,7 @@ def _built(
     pool: TestSet,
     models: Sequence[str],
     revision: TruthRevision,
-    chosen: Chosen,
+    chosen: HardImages,
     parameters: HardParameters,
 ) -> RecipeResult:
     import pyarrow as pa
@@ -290,7 +290,9 @@ def _built(
     )
 
 
-def _notes(models: Sequence[str], chosen: Chosen, parameters: HardParameters) -> tuple[str, ...]:
+def _notes(
+    models: Sequence[str], chosen: HardImages, parameters: HardParameters
+) -> tuple[str, ...]:
     n = len(models)
     least, plain = _least(parameters, n)
     listed = ", ".join(sorted(models))
@@ -316,7 +318,7 @@ def _notes(models: Sequence[str], chosen: Chosen, parameters: HardParameters) ->
 recipe = HardRecipe()
 
 
-def build_hard(request: Hard, context: Context) -> Result:
+def build_hard(request: HardRequest, context: Context) -> Result:
     """Choose the hard images of a test set, and write them as one."""
     place = context.workspace
     parent = context.find(request.testset, find_testset)

@@ -59,7 +59,7 @@ class HardParameters(Request, frozen=True, kw_only=True):
     people: People = 1
 
 
-class Hard(HardParameters, frozen=True, kw_only=True):
+class HardRequest(HardParameters, frozen=True, kw_only=True):
     """Make a set of images that models get plainly wrong (ImageNet-M).
 
     An image is chosen if k of n models are wrong, a panel calls that a major mistake, and every label

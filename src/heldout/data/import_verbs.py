@@ -13,8 +13,8 @@ from heldout.data.importing.judgements import import_judgement_file
 from heldout.data.importing.pools import collect as read_pool
 from heldout.data.importing.pools import collect_rows, report_of
 from heldout.data.published.metashift import write_subsets
-from heldout.data.published.requests import Collect, CollectSubsets
-from heldout.data.requests import ImportJudgements, ImportTestset, ImportTruth
+from heldout.data.published.requests import CollectRequest, CollectSubsets
+from heldout.data.requests import ImportJudgementsRequest, ImportTestsetRequest, ImportTruthRequest
 from heldout.data.testset import TestSet, add_truth, find_testset, save
 
 
@@ -48,7 +48,7 @@ def _imported(testset: TestSet, images: int, truth: str | None = None) -> Import
     )
 
 
-def import_testset(request: ImportTestset, context: Context) -> Result:
+def import_testset(request: ImportTestsetRequest, context: Context) -> Result:
     """Read test sets, and save them in the workspace; the lists of CLIP-GeoYFCC are counted too."""
     parent = None if request.parent is None else context.find(request.parent, find_testset)
     released = request.format == "clip-geoyfcc"
@@ -68,7 +68,7 @@ def import_testset(request: ImportTestset, context: Context) -> Result:
     )
 
 
-def import_truth(request: ImportTruth, context: Context) -> Result:
+def import_truth(request: ImportTruthRequest, context: Context) -> Result:
     """Add a truth to a test set; truths are only ever added."""
     target = context.find(request.testset, find_testset)
     read = read_truth(request.path, target, form=request.format, cut=request.cut)
@@ -79,7 +79,7 @@ def import_truth(request: ImportTruth, context: Context) -> Result:
     return Result(records=[_imported(grown, len(read.table), name)], value=grown)
 
 
-def import_judgements(request: ImportJudgements, context: Context) -> Result:
+def import_judgements(request: ImportJudgementsRequest, context: Context) -> Result:
     """Add the judgements of a file to the workspace's table."""
     testset = request.testset
     found = import_judgement_file(
@@ -99,7 +99,7 @@ def import_judgements(request: ImportJudgements, context: Context) -> Result:
     return Result(records=counts(numbers), brief=(), lines=[told])
 
 
-def collect(request: Collect, context: Context) -> Result:
+def collect(request: CollectRequest, context: Context) -> Result:
     """Read metadata, and save it as a pool or as a Parquet file of rows."""
     with context.downloads() as progress:
         if request.out is not None and request.to_table:

@@ -32,7 +32,7 @@ from heldout.core.request import (
 FORMAT = "Format of the files."
 
 
-class Verify(Request, frozen=True, kw_only=True):
+class VerifyRequest(Request, frozen=True, kw_only=True):
     """Check tables, hashes and image files against the card.
 
     Nothing is changed. With --audit, or anything to compare with, also look for images and classes
@@ -68,21 +68,21 @@ class Verify(Request, frozen=True, kw_only=True):
             raise RequestError("{testsets} is missing", fix="name the test sets to audit")
 
 
-class Diff(Request, frozen=True, kw_only=True):
+class DiffRequest(Request, frozen=True, kw_only=True):
     """Show images, classes, truths and card entries that differ."""
 
     a: Annotated[str, argument("The earlier test set.")]
     b: Annotated[str, argument("The later test set.")]
 
 
-class Cite(Request, frozen=True, kw_only=True):
+class CiteRequest(Request, frozen=True, kw_only=True):
     """Print the citations of a test set and of its parents."""
 
     testset: Annotated[str, argument("The test set.")]
     bibtex: Annotated[bool, option("As BibTeX.")] = False
 
 
-class FindLabels(Request, frozen=True, kw_only=True):
+class FindLabelsRequest(Request, frozen=True, kw_only=True):
     """Search the classes of a label space, best matches first."""
 
     text: Annotated[
@@ -114,7 +114,7 @@ TESTSET_OPTIONS: Mapping[str, tuple[str, ...]] = {
 """The formats of test sets, and the options that each of them has."""
 
 
-class ImportTestset(Request, frozen=True, kw_only=True):
+class ImportTestsetRequest(Request, frozen=True, kw_only=True):
     """Import test sets; a published list is enough, without its images.
 
     The format is inferred from the shape of a file or folder; clip-geoyfcc has to be named and takes
@@ -220,7 +220,7 @@ class ImportTestset(Request, frozen=True, kw_only=True):
             raise RequestError("{parent} is missing", fix="name the set that images are part of")
 
 
-class ImportTruth(Request, frozen=True, kw_only=True):
+class ImportTruthRequest(Request, frozen=True, kw_only=True):
     """Add a truth to a test set; no model runs again."""
 
     path: Annotated[Path, argument("multilabel.csv, human_accuracy JSON, real.json or scores.npz.")]
@@ -238,7 +238,7 @@ class ImportTruth(Request, frozen=True, kw_only=True):
             unused(self, f"{{format}} {self.format}", "cut")
 
 
-class ImportJudgements(Request, frozen=True, kw_only=True):
+class ImportJudgementsRequest(Request, frozen=True, kw_only=True):
     """Add people's answers to the one table of judgements."""
 
     path: Annotated[
@@ -272,7 +272,7 @@ class ImportJudgements(Request, frozen=True, kw_only=True):
             unused(self, f"{{format}} {self.format}", "who", "revise")
 
 
-class ExportTestset(Request, frozen=True, kw_only=True):
+class ExportTestsetRequest(Request, frozen=True, kw_only=True):
     """Export a test set in a form that other programs read.
 
     Labels are explicit, licences are kept, nothing is overwritten.
@@ -309,13 +309,13 @@ class ExportTestset(Request, frozen=True, kw_only=True):
             unused(self, f"{{format}} {self.format}", "copy_images")
 
 
-class ExportJudgements(Request, frozen=True, kw_only=True):
+class ExportJudgementsRequest(Request, frozen=True, kw_only=True):
     """Write the table of judgements to a file that an import reads back."""
 
     out: Out
 
 
-class Fetch(Request, frozen=True, kw_only=True):
+class FetchRequest(Request, frozen=True, kw_only=True):
     """Fetch a published test set; resumes, tries mirrors, checks."""
 
     testset: (

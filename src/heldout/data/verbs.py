@@ -21,13 +21,13 @@ from heldout.data.judgements.files import write_judgements
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
 from heldout.data.requests import (
-    Cite,
-    Diff,
-    ExportJudgements,
-    ExportTestset,
-    Fetch,
-    FindLabels,
-    Verify,
+    CiteRequest,
+    DiffRequest,
+    ExportJudgementsRequest,
+    ExportTestsetRequest,
+    FetchRequest,
+    FindLabelsRequest,
+    VerifyRequest,
 )
 from heldout.data.testset import TestSet, find_testset, list_pools, list_testsets
 from heldout.data.testset import fetch as registries
@@ -38,7 +38,7 @@ from heldout.data.testset.exporters.formats import export
 from heldout.data.testset.verify import verify as verify_folder
 
 
-def verify(request: Verify, context: Context) -> Result:
+def verify(request: VerifyRequest, context: Context) -> Result:
     """Check sets against their cards and, where asked, their content."""
     place = context.workspace
     folders = [find_folder(place, name, pools=True) for name in request.testsets] or [
@@ -63,7 +63,7 @@ def verify(request: Verify, context: Context) -> Result:
     )
 
 
-def _audit(request: Verify, name: str, context: Context) -> Audit:
+def _audit(request: VerifyRequest, name: str, context: Context) -> Audit:
     others: dict[str, TestSet | tuple[str, ...]] = {}
     for other in request.other:
         path = Path(other)
@@ -81,7 +81,7 @@ def _audit(request: Verify, name: str, context: Context) -> Audit:
     )
 
 
-def cite(request: Cite, context: Context) -> Result:
+def cite(request: CiteRequest, context: Context) -> Result:
     """The citations of a set and of its parents."""
     found = citations(context.workspace, request.testset)
     for name in found.absent:
@@ -89,7 +89,7 @@ def cite(request: Cite, context: Context) -> Result:
     return Result(records=[found], lines=[found.bibtex if request.bibtex else found.text])
 
 
-def diff(request: Diff, context: Context) -> Result:
+def diff(request: DiffRequest, context: Context) -> Result:
     """What differs between two sets."""
     found = compare(context.find(request.a, find_testset), context.find(request.b, find_testset))
     lines = [f"{found.a} ({found.images_a:,} images) -> {found.b} ({found.images_b:,} images)"]
@@ -155,7 +155,7 @@ class FoundClass:
         return {"index": self.index, **near, **self.found.to_dict()}
 
 
-def find_labels(request: FindLabels, context: Context) -> Result:
+def find_labels(request: FindLabelsRequest, context: Context) -> Result:
     """Classes by id, name or meaning, or those nearest to one in WordNet."""
     space = read_classes(request.classes)
     if request.similar is None:
@@ -173,7 +173,7 @@ def find_labels(request: FindLabels, context: Context) -> Result:
     )
 
 
-def export_testset(request: ExportTestset, context: Context) -> Result:
+def export_testset(request: ExportTestsetRequest, context: Context) -> Result:
     """A test set in the format of another program."""
     found = export(
         context.find(request.testset, find_testset),
@@ -192,14 +192,14 @@ def export_testset(request: ExportTestset, context: Context) -> Result:
     return Result(records=[found], code=EXIT_FAILED_IMAGES if found.failures else EXIT_DONE)
 
 
-def export_judgements(request: ExportJudgements, context: Context) -> Result:
+def export_judgements(request: ExportJudgementsRequest, context: Context) -> Result:
     """The table of judgements as a file."""
     with JudgementStore(context.workspace.judgements) as store:
         count = write_judgements(request.out, store.stream())
     return Result(records=counts({"judgements": count}), lines=[f"written to {request.out}"])
 
 
-def fetch(request: Fetch, context: Context) -> Result:
+def fetch(request: FetchRequest, context: Context) -> Result:
     """The files of a published test set, or the list of such sets."""
     entries = registries.load(request.registry)
     if request.testset is None:

@@ -18,13 +18,13 @@ from heldout.core.request import (
 )
 
 
-class List(Request, frozen=True, kw_only=True):
+class ListRequest(Request, frozen=True, kw_only=True):
     """List test sets with the models that have seen them, and pools."""
 
     columns: Annotated[bool, option("Also list columns and truths.")] = False
 
 
-class Prune(Request, frozen=True, kw_only=True):
+class PruneRequest(Request, frozen=True, kw_only=True):
     """List, and with --delete remove, what is left over or unwanted.
 
     That is leftovers of interrupted work, predictions on images that no test set has, and the stored
@@ -45,7 +45,7 @@ class Prune(Request, frozen=True, kw_only=True):
         needs(self, "testset", "models")
 
 
-class ImportPredictions(Request, frozen=True, kw_only=True):
+class ImportPredictionsRequest(Request, frozen=True, kw_only=True):
     """Import outputs of models: top-k or logits, filed under image ids."""
 
     paths: Annotated[

@@ -11,7 +11,7 @@ from heldout.data.testset import find_testset, list_pools, list_testsets
 from heldout.models.predictions import PredictionStore
 from heldout.models.predictions.import_predictions import import_files
 from heldout.models.predictions.prune import find_waste, remove
-from heldout.models.requests import ImportPredictions, List, Prune
+from heldout.models.requests import ImportPredictionsRequest, ListRequest, PruneRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class StoredPool:
     short = StoredTestset.short
 
 
-def list_stored(request: List, context: Context) -> Result:
+def list_stored(request: ListRequest, context: Context) -> Result:
     """The test sets and pools of the workspace."""
     place = context.workspace
     store = PredictionStore(place.predictions)
@@ -102,7 +102,7 @@ def list_stored(request: List, context: Context) -> Result:
     return Result(records=[*testsets, *pools], lines=lines)
 
 
-def prune(request: Prune, context: Context) -> Result:
+def prune(request: PruneRequest, context: Context) -> Result:
     """What may go, and with ``delete`` goes."""
     name = None if request.testset is None else context.find(request.testset, find_testset).name
     waste = find_waste(context.workspace, models=request.models, testset=name)
@@ -113,7 +113,7 @@ def prune(request: Prune, context: Context) -> Result:
     return Result(records=waste, lines=[f"{total:,.1f} MB {end}"])
 
 
-def import_predictions(request: ImportPredictions, context: Context) -> Result:
+def import_predictions(request: ImportPredictionsRequest, context: Context) -> Result:
     """Read files of outputs, and store them."""
     found = import_files(
         request.paths,

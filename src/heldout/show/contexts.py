@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heldout.core.context import Context, Result
 from heldout.core.files import write_json
-from heldout.curate.contexts.requests import Graph, ScoreContexts
+from heldout.curate.contexts.requests import GraphRequest, ScoreContextsRequest
 from heldout.curate.contexts.subsets import COLUMN
 from heldout.curate.contexts.verbs import DrawnGraph
 from heldout.measure.score.estimate import scores
@@ -20,7 +20,7 @@ _EACH, _MOST = 12, 480
 """Thumbnails of a subset, and of all, at most."""
 
 
-def write_graphs(request: Graph, result: Result, context: Context) -> None:
+def write_graphs(request: GraphRequest, result: Result, context: Context) -> None:
     """Write the graph of a class to the files that are asked for, by their endings."""
     drawn: DrawnGraph = result.drawn
     pictures = [path for path in request.outs if path.suffix.lower() != ".json"]
@@ -80,7 +80,7 @@ def _scores(measured: Measured) -> tuple[dict[str, dict[str, Score]], dict[str, 
     return found, overall
 
 
-def write_scores(request: ScoreContexts, result: Result, context: Context) -> None:
+def write_scores(request: ScoreContextsRequest, result: Result, context: Context) -> None:
     """Write the report of scores over subsets, where that is asked for."""
     if request.out is None:
         return

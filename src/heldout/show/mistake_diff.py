@@ -13,7 +13,7 @@ from heldout.core.context import Context, Result
 from heldout.core.files import write_text
 from heldout.measure.evaluation.flow import study_mistakes
 from heldout.measure.mistakes.between_models import CHANGES, Change
-from heldout.measure.mistakes.requests import Diff
+from heldout.measure.mistakes.requests import MistakeDiffRequest
 from heldout.measure.mistakes.tally import GROUP, Study, categories_of
 from heldout.measure.score.compare import compare
 from heldout.measure.score.slices import cluster_column, values_in_order
@@ -188,7 +188,7 @@ def write_mistake_diff(diff: MistakeDiff, path: Path) -> None:
     write_text(path, render_mistake_diff(diff))
 
 
-def draw(request: Diff, result: Result, context: Context) -> None:
+def draw(request: MistakeDiffRequest, result: Result, context: Context) -> None:
     """The page of ``mistakes diff``, under its first truth, where a file for it is named."""
     if request.out is None:
         return

@@ -14,7 +14,7 @@ from heldout.core.files import read_json
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation.flow import MistakeCollector, Results
-from heldout.measure.evaluation.requests import Evaluate
+from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.verbs import report_path
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
@@ -23,7 +23,7 @@ from heldout.models.predictions import PredictionStore, StoredRun
 from heldout.show.exports import write_figures
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
-from heldout.show.requests import Report
+from heldout.show.requests import ReportRequest
 from heldout.show.thumbnails import Example, examples
 from heldout.show.view import ReportData
 
@@ -43,7 +43,7 @@ def read_records(path: Path) -> list[Record]:
         raise BadFile(path, f"has something that is not a record ({error})", fix=fix) from None
 
 
-def report(request: Report, context: Context) -> Result:
+def report(request: ReportRequest, context: Context) -> Result:
     """Write a report of saved records, and what else was asked for."""
     records = [record for path in request.records for record in read_records(path)]
     if not records:
@@ -120,7 +120,7 @@ def report_data(
     )
 
 
-def write_evaluation(request: Evaluate, result: Result, context: Context) -> None:
+def write_evaluation(request: EvaluateRequest, result: Result, context: Context) -> None:
     """The report of an evaluation that has just run; in Python only where a file is named."""
     if not isinstance(result, Results) or (request.out is None and not context.talk):
         return

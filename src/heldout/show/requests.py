@@ -8,7 +8,7 @@ from typing import Annotated
 from heldout.core.request import Request, argument, option
 
 
-class Report(Request, frozen=True, kw_only=True):
+class ReportRequest(Request, frozen=True, kw_only=True):
     """Write a report from records: one HTML file, and figures."""
 
     records: Annotated[

@@ -22,7 +22,7 @@ from heldout.core.errors import ExistsError, UserError
 from heldout.core.request import make
 from heldout.curate.build import run_recipe
 from heldout.curate.compose.build import Composed, build_compose, estimate, gather, recipe
-from heldout.curate.compose.requests import Compose
+from heldout.curate.compose.requests import ComposeRequest
 from heldout.data.labels.siscore import siscore_names
 from heldout.data.testset.exporters.formats import export
 from heldout.data.testset.verify import verify
@@ -37,9 +37,10 @@ from tests.curate.compose import oracle
 SMALL = {"resolution": "64", "factors": {"size": [0.1, 0.4, 0.9], "rotation": [0, 30]}}
 
 
-def asked(folder: Path, **values: Any) -> Compose:
+def asked(folder: Path, **values: Any) -> ComposeRequest:
     return make(
-        Compose, {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values}
+        ComposeRequest,
+        {"foregrounds": folder / "f", "backgrounds": folder / "b", **SMALL, **values},
     )
 
 
@@ -277,7 +278,7 @@ def test_killed_and_started_again_it_gives_the_same_folder(folder: Path) -> None
     files[0].write_bytes(files[0].read_bytes()[:100])
     assert run() == 0
     inputs = {"foregrounds": folder / "f", "backgrounds": folder / "b"}
-    request = make(Compose, {**inputs, "preset": "rotation", "layout": "siscore"})
+    request = make(ComposeRequest, {**inputs, "preset": "rotation", "layout": "siscore"})
     (folder / "other").mkdir()
     build_compose(request, folder / "other" / "set", runs=folder / "runs2", workers=1)
     assert hashes(folder / "set") == hashes(folder / "other" / "set")
@@ -374,7 +375,7 @@ def both(
         labels=LABELS,
     )
     request = make(
-        Compose,
+        ComposeRequest,
         {
             "foregrounds": foregrounds,
             "backgrounds": backgrounds,

@@ -14,7 +14,7 @@ from heldout.core.request import make
 from heldout.curate.compose.build import notes_of
 from heldout.curate.compose.inputs import Inputs
 from heldout.curate.compose.plan import Plan, in_units, make_plan, shot_seed
-from heldout.curate.compose.requests import Compose
+from heldout.curate.compose.requests import ComposeRequest
 from tests.curate.compose import compose_examples as examples
 
 
@@ -24,7 +24,7 @@ def inputs(folder: Path) -> Inputs:
 
 
 def plan(inputs: Inputs, seed: int = 0, **values: Any) -> Plan:
-    request = make(Compose, {"foregrounds": "f", "backgrounds": "b", **values})
+    request = make(ComposeRequest, {"foregrounds": "f", "backgrounds": "b", **values})
     return make_plan(inputs, request, seed=seed)
 
 

@@ -16,7 +16,7 @@ from heldout.curate.compose.inputs import folder_classes
 from heldout.curate.compose.plan import pair_backgrounds
 from heldout.curate.compose.requests import (
     PRESETS,
-    Compose,
+    ComposeRequest,
     expand_values,
     load_request,
 )
@@ -25,8 +25,8 @@ from heldout.data.labels.siscore import released_names, siscore_names
 from tests.curate.compose import oracle
 
 
-def request(**values: Any) -> Compose:
-    return make(Compose, {"foregrounds": "f", "backgrounds": "b", **values})
+def request(**values: Any) -> ComposeRequest:
+    return make(ComposeRequest, {"foregrounds": "f", "backgrounds": "b", **values})
 
 
 @pytest.mark.parametrize("name", ["size", "demo", "rotation", "location"])

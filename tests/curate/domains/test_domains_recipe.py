@@ -267,12 +267,12 @@ def test_repeated_ids_are_refused(tmp_path: Path) -> None:
 
 def test_presets_ask_for_what_was_published(tmp_path: Path) -> None:
     from heldout.core.request import make
-    from heldout.curate.domains.requests import PRESETS, Domains
+    from heldout.curate.domains.requests import PRESETS, DomainsRequest
     from heldout.data.labels.wordnet import load_built_in
     from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 
     for name in PRESETS:
-        asked = make(Domains, {"pool": "p", "preset": name, "similarity": "s"})
+        asked = make(DomainsRequest, {"pool": "p", "preset": name, "similarity": "s"})
         given = msgspec.structs.asdict(asked)
         assert {key: given[key] for key in PRESETS[name]} == {
             key: tuple(value) if isinstance(value, list) else value
@@ -284,7 +284,7 @@ def test_presets_ask_for_what_was_published(tmp_path: Path) -> None:
         for class_id, reason in EXCLUDED_45.items()
     )
     with pytest.raises(UserError, match="no preset 'geo'"):
-        make(Domains, {"pool": "p", "preset": "geo"})
+        make(DomainsRequest, {"pool": "p", "preset": "geo"})
 
 
 def test_a_set_loads(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from heldout.core.workspace import Workspace
 from heldout.data.importing.judgements import (
     ANSWERED,
     ASKED,
-    Imported,
+    ImportedAnswers,
     import_judgement_file,
     is_queue,
     judgement_format,
@@ -175,12 +175,12 @@ def test_importing_again_adds_nothing_and_a_change_of_mind_is_said(
 ) -> None:
     place = Workspace(tmp_path)
     path = filled(tmp_path / "q.csv", [row("i1", "b", "wrong", "Other", "Major"), row("i2", "c")])
-    assert import_judgement_file(path, place) == Imported(2, 0, empty=1)
-    assert import_judgement_file(path, place) == Imported(0, 2, empty=1)
+    assert import_judgement_file(path, place) == ImportedAnswers(2, 0, empty=1)
+    assert import_judgement_file(path, place) == ImportedAnswers(0, 2, empty=1)
     again = filled(tmp_path / "r.csv", [row("i1", "b", "wrong", "Other", "Minor")])
     with pytest.raises(MismatchError, match=r"said .*Major.* before"):
         import_judgement_file(again, place)
-    assert import_judgement_file(again, place, revise=True) == Imported(1, 1, replaced=1)
+    assert import_judgement_file(again, place, revise=True) == ImportedAnswers(1, 1, replaced=1)
     with JudgementStore(place.judgements) as store:
         (stands,) = store.current(question="mistake")
         assert isinstance(stands.answer, Mapping) and stands.answer["severity"] == "Minor"
@@ -188,11 +188,11 @@ def test_importing_again_adds_nothing_and_a_change_of_mind_is_said(
     dated = filled(
         tmp_path / "s.csv", [{**row("i1", "b", "correct"), "when": "2026-05-01T10:00:00Z"}]
     )
-    assert import_judgement_file(dated, place) == Imported(2, 0, replaced=1)
+    assert import_judgement_file(dated, place) == ImportedAnswers(2, 0, replaced=1)
     assert standing(place) == [("label", "correct")], "who calls it right takes the verdict back"
-    assert import_judgement_file(dated, place) == Imported(0, 1)
+    assert import_judgement_file(dated, place) == ImportedAnswers(0, 1)
     back = filled(tmp_path / "u.csv", [row("i1", "b", "wrong", "Other", "Minor")])
-    assert import_judgement_file(back, place, revise=True) == Imported(2, 0, replaced=1)
+    assert import_judgement_file(back, place, revise=True) == ImportedAnswers(2, 0, replaced=1)
     verdict = {"category": "Other", "severity": "Minor"}
     assert standing(place) == [("label", "wrong"), ("mistake", verdict)]
 
@@ -219,7 +219,7 @@ def test_a_revision_stands_however_many_answers_came_before(
     assert import_judgement_file(last, place, revise=True).replaced == 1
     assert standing(place) == [("label", "correct")]
     if linked:  # a dated answer that is read again is known, and changes nothing
-        assert import_judgement_file(tmp_path / "1.csv", place) == Imported(0, 1)
+        assert import_judgement_file(tmp_path / "1.csv", place) == ImportedAnswers(0, 1)
         assert standing(place) == [("label", "correct")]
 
 
@@ -254,7 +254,7 @@ def test_answers_for_another_set_with_the_same_ids_are_apart(
     one = filled(tmp_path / "1.csv", [row("i1", "b", "wrong")])
     rows = [{**row("i1", "b", "correct"), "testset": "letters-2"}]
     assert import_judgement_file(one, place).added == 1
-    assert import_judgement_file(filled(tmp_path / "2.csv", rows), place) == Imported(1, 0)
+    assert import_judgement_file(filled(tmp_path / "2.csv", rows), place) == ImportedAnswers(1, 0)
     for each, answer in ((testset, "wrong"), (other, "correct")):
         assert [j.answer for j in judgements_about(each, place.judgements)] == [answer]
 
@@ -274,8 +274,8 @@ def test_a_table_that_says_something_else_than_before_is_refused(
     place = Workspace(tmp_path)
     path = tmp_path / "t.jsonl"
     write_judgements(path, [label("i1", "wrong"), label("i2", "wrong")])
-    assert import_judgement_file(path, place) == Imported(2, 0)
-    assert import_judgement_file(path, place) == Imported(0, 2)
+    assert import_judgement_file(path, place) == ImportedAnswers(2, 0)
+    assert import_judgement_file(path, place) == ImportedAnswers(0, 2)
     other = tmp_path / "u.jsonl"
     write_judgements(other, [label("i3", "wrong"), label("i1", "correct")])
     with pytest.raises(BadFile, match=r"ann says correct of .* and said wrong before"):
@@ -283,7 +283,7 @@ def test_a_table_that_says_something_else_than_before_is_refused(
     with JudgementStore(place.judgements) as store:
         assert store.count() == 2, "all or none"
     write_judgements(other, [label("i1", "correct", when="2026-05-01T10:00:00Z")])
-    assert import_judgement_file(other, place) == Imported(1, 0)
+    assert import_judgement_file(other, place) == ImportedAnswers(1, 0)
     with pytest.raises(UserError, match="--revise are for a filled queue"):
         import_judgement_file(other, place, revise=True)
     with JudgementStore(place.judgements) as store:
@@ -291,7 +291,7 @@ def test_a_table_that_says_something_else_than_before_is_refused(
     write_judgements(
         path, [replace(label("i2", "correct"), supersedes=second.judgement_id, judgement_id="")]
     )
-    assert import_judgement_file(path, place) == Imported(1, 0)
+    assert import_judgement_file(path, place) == ImportedAnswers(1, 0)
     assert standing(place) == [("label", "correct"), ("label", "correct")]
 
 

@@ -18,7 +18,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.request import make
 from heldout.data.importing.pools import collect, read_metadata, report_of
 from heldout.data.published.annotations import Words, box_share, singular, tokens
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.testset.testset import TestSet, save
 from heldout.data.testset.verify import verify
 
@@ -133,7 +133,7 @@ def test_any_json(tmp_path_factory: Any, source: str, data: Any) -> None:
             paths[-1].write_text(text[:cut], "utf-8")
     for options in (OPTIONS[source], {}):
         try:
-            found = collect(make(Collect, {"source": source, "paths": paths, **options}))
+            found = collect(make(CollectRequest, {"source": source, "paths": paths, **options}))
         except UserError as error:
             assert "\n" not in error.line and len(error.line) < 700
         else:
@@ -149,7 +149,7 @@ def test_unchanged_they_are_read_without_a_word(tmp_path_factory: Any, source: s
             continue  # detections need a file of images
         path = tmp_path_factory.mktemp("plain") / f"{place}.json"
         path.write_text(json.dumps(value))
-        found = collect(make(Collect, {"source": source, "paths": path}))
+        found = collect(make(CollectRequest, {"source": source, "paths": path}))
         assert report_of(found).problems == ()
         assert report_of(found).counts["memberships"] > 0 or "width" in json.dumps(value)
 

@@ -9,7 +9,7 @@ import pytest
 from heldout.core.errors import BadFile
 from heldout.core.request import make
 from heldout.data.importing.pools import collect_rows, read_metadata, report_of
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.testset.testset import load, save
 
 Written = Callable[..., Path]
@@ -34,7 +34,9 @@ def test_lists_of_domains_and_splits(written: Written, tmp_path: Path) -> None:
     assert report_of(pool).counts["domains"] == 2 and report_of(pool).problems == ()
     save(pool, tmp_path / "pool")
     assert load(tmp_path / "pool").content_hash == pool.content_hash
-    collect_rows(make(Collect, {"source": "domainnet", "paths": files}), tmp_path / "x.parquet")
+    collect_rows(
+        make(CollectRequest, {"source": "domainnet", "paths": files}), tmp_path / "x.parquet"
+    )
     table = pq.read_table(tmp_path / "x.parquet")
     assert table["class_id"].to_pylist() == pool.truth()["class_id"].to_pylist()
 

@@ -20,7 +20,7 @@ from heldout.core.errors import BadFile, UserError
 from heldout.core.request import make
 from heldout.data.importing.pools import collect_rows, read_metadata, report_of
 from heldout.data.labels import LabelSpace
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.testset.testset import TestSet
 from tests.data.published.yfcc_examples import key_of, photo
 
@@ -87,7 +87,7 @@ def test_frames_of_old_pandas(path: Path, members: Members, tmp_path: Path) -> N
         "photo of a country that the table does not list, no continent"
     ]
     to = tmp_path / "frame.parquet"
-    collect_rows(make(Collect, {"source": "geoyfcc", "paths": path}), to)
+    collect_rows(make(CollectRequest, {"source": "geoyfcc", "paths": path}), to)
     table = pq.read_table(to)
     assert table["label_ids"].to_pylist() == [[3], [0, 5], [1260]]
     assert table["in_5k_label_ids"].to_pylist() == [[2083], [1, 7], [4]]

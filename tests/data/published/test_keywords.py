@@ -15,7 +15,7 @@ from heldout.core.errors import LabelError, UserError
 from heldout.core.request import make
 from heldout.data.importing.pools import collect_rows, read_metadata, report_of
 from heldout.data.labels import LabelSpace
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.published.tag_tables import read_keywords
 from heldout.data.testset.testset import load, save
 from tests.data.published.yfcc_examples import line_23, line_25, photo
@@ -48,7 +48,7 @@ def test_photos_with_a_keyword_and_their_classes(written: Written, tmp_path: Pat
     save(pool, tmp_path / "pool")
     assert load(tmp_path / "pool").truth("keywords").equals(pool.truth("keywords"))
     asked = {"source": "yfcc", "paths": path, "keywords": words, "coordinates": "off"}
-    collect_rows(make(Collect, asked), tmp_path / "x.parquet")
+    collect_rows(make(CollectRequest, asked), tmp_path / "x.parquet")
     table = pq.read_table(tmp_path / "x.parquet")
     assert table.schema.field("class_ids").type == pa.list_(pa.string())
     assert table["class_ids"].to_pylist() == [row["correct"] for row in truth]

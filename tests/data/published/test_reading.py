@@ -16,7 +16,7 @@ from heldout.core.request import make
 from heldout.data.importing.pools import SOURCES, collect, read_metadata, report_of
 from heldout.data.published.annotations import clean_name
 from heldout.data.published.pool_builder import PoolBuilder, Problems, id_text, pixels
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.testset import image_table
 from heldout.data.testset.testset import make_pool
 
@@ -60,7 +60,7 @@ def test_a_pool_says_what_it_was_read_from(written: Written) -> None:
 
 
 def test_reports_go_out_and_come_back(written: Written) -> None:
-    found = collect(make(Collect, {"source": "gqa", "paths": written({**SCENES, "3": 5})}))
+    found = collect(make(CollectRequest, {"source": "gqa", "paths": written({**SCENES, "3": 5})}))
     assert report_of(found).problems[0].line == "1 × image that is no object, left out, such as 3"
     with pytest.raises(UserError, match="not read by heldout collect"):
         report_of(make_pool("bare", images=image_table({"image_id": ["a"]})))

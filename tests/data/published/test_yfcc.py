@@ -33,7 +33,7 @@ from heldout.data.published.countries import (
     read_countries,
 )
 from heldout.data.published.pool_builder import Problems
-from heldout.data.published.requests import Collect
+from heldout.data.published.requests import CollectRequest
 from heldout.data.published.yfcc import (
     Quarantine,
     lines_of,
@@ -137,7 +137,7 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
     path = written(b"\n".join(data), "part")
     aside = tmp_path / "aside.jsonl"
     asked = {"source": "yfcc", "paths": path, "coordinates": "off", "quarantine": aside}
-    found = collect(make(Collect, asked))
+    found = collect(make(CollectRequest, asked))
     entries = [json.loads(line) for line in aside.read_text("utf-8").splitlines()]
     assert [entry["line"] for entry in entries] == [2, *range(4, 13)]
     assert {entry["line"]: entry["reason"] for entry in entries} == {
@@ -223,17 +223,18 @@ def test_what_is_no_metadata(written: Written, tmp_path: Path) -> None:
 
 def test_a_parquet_file_keeps_lists_and_licences(written: Written, tmp_path: Path) -> None:
     path, to = written(lines(25), "x"), tmp_path / "out.parquet"
-    report = collect_rows(make(Collect, {"source": "yfcc", "paths": path, **OFF}), to)
+    report = collect_rows(make(CollectRequest, {"source": "yfcc", "paths": path, **OFF}), to)
     rows = pq.read_table(to).to_pylist()
     slow, _ = slow_rows(lines(25), 25)
     assert [{name: row[name] for name in slow[0]} for row in rows] == slow
     assert report.counts["images"] == 3 and rows[0]["licence_url"].endswith("/by-nc/2.0/")
     with pytest.raises(UserError, match="is read into a pool, not into a Parquet file"):
-        make(Collect, {"source": "gqa", "paths": path, "out": tmp_path / "no.parquet"})
+        make(CollectRequest, {"source": "gqa", "paths": path, "out": tmp_path / "no.parquet"})
     only_video = written(lines(25, [photo(1, marker="1")]), "v")
     with pytest.raises(BadFile, match="would have no rows"):
         collect_rows(
-            make(Collect, {"source": "yfcc", "paths": only_video, **OFF}), tmp_path / "no.parquet"
+            make(CollectRequest, {"source": "yfcc", "paths": only_video, **OFF}),
+            tmp_path / "no.parquet",
         )
     assert not (tmp_path / "no.parquet").exists()
 

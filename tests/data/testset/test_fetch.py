@@ -23,8 +23,8 @@ from heldout.data.testset import fetch as registry
 from heldout.data.testset.fetch import (
     Fetched,
     Patience,
-    Published,
     PublishedFile,
+    PublishedSet,
     fetch,
     holding,
     new_client,
@@ -139,8 +139,8 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", guarded)
 
 
-def entry(*mirrors: str, name: str = "set.npy", **facts: Any) -> Published:
-    return Published(
+def entry(*mirrors: str, name: str = "set.npy", **facts: Any) -> PublishedSet:
+    return PublishedSet(
         name="small-set",
         title="A small set",
         homepage="",
@@ -152,12 +152,12 @@ def entry(*mirrors: str, name: str = "set.npy", **facts: Any) -> Published:
     )
 
 
-def known(*mirrors: str) -> Published:
+def known(*mirrors: str) -> PublishedSet:
     return entry(*mirrors, bytes=len(DATA), sha256=SHA)
 
 
 def get(
-    what: Published, folder: Path, *, attempts: int = 3, **options: Any
+    what: PublishedSet, folder: Path, *, attempts: int = 3, **options: Any
 ) -> tuple[Fetched, list[float]]:
     pauses: list[float] = []
     patience = Patience(attempts=attempts, pause=0.5, sleep=pauses.append)

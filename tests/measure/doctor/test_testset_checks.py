@@ -110,10 +110,10 @@ def test_fixes_name_options_that_exist() -> None:
     import inspect
 
     from heldout.core.request import fields
-    from heldout.data.requests import ImportTestset
+    from heldout.data.requests import ImportTestsetRequest
     from heldout.measure.doctor import id_checks, testset_checks
 
-    options = {f"--{field.flag}" for field in fields(ImportTestset)}
+    options = {f"--{field.flag}" for field in fields(ImportTestsetRequest)}
     for module in (id_checks, testset_checks):
         source = inspect.getsource(module)
         assert "--label-kind" in options and "--label-kind" in source

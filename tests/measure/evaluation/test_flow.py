@@ -23,7 +23,7 @@ from heldout.measure.evaluation.flow import (
     label_map_argument,
     reading_notes,
 )
-from heldout.measure.evaluation.requests import Evaluate
+from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.resolve import Evaluation, default_metrics, resolve
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.records import Score, from_dict
@@ -319,7 +319,7 @@ def job(world: FactorWorld, **options: Any) -> Evaluation:
     context = Context()
     models = [context.bind(item) for item in world.predictions]
     named = {"models": models, "testsets": context.bind(world.testset)}
-    return resolve(make(Evaluate, {**named, **options}), context)
+    return resolve(make(EvaluateRequest, {**named, **options}), context)
 
 
 def run(world: FactorWorld, workspace_reading: Workspace, **options: Any) -> Any:

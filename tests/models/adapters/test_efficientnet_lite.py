@@ -126,7 +126,7 @@ def test_identity_is_that_of_the_weights() -> None:
 
 
 def test_other_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = lite.Variant("lite9", 300, (1,), "0" * 64)
+    other = lite.LiteVariant("lite9", 300, (1,), "0" * 64)
     package = tmp_path / other.package
     (package / "models").mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('never imported')")

@@ -50,7 +50,7 @@ class Labelling(Request, frozen=True, kw_only=True):
     workers: Workers | None = None
 
 
-class Study(Labelling, frozen=True, kw_only=True):
+class StudyRequest(Labelling, frozen=True, kw_only=True):
     """Try strategies for labelling on labelled images, by domain.
 
     Accuracy over the number of labels, with intervals over seeds and images, and every strategy's
@@ -82,7 +82,7 @@ class Study(Labelling, frozen=True, kw_only=True):
         excludes(self, "truth", "class_column")
 
 
-class Next(Labelling, frozen=True, kw_only=True):
+class NextRequest(Labelling, frozen=True, kw_only=True):
     """Choose the next images of a pool to label, from the labels so far.
 
     They are written as a CSV file, which is given back with --labelled once class_id is filled in.

@@ -14,7 +14,7 @@ from heldout.core.records import counts
 from heldout.curate.active.classifier import Logistic, Trainer, load_trainer
 from heldout.curate.active.learning_curves import study_records
 from heldout.curate.active.next_batch import next_batch, read_labels, write_batch
-from heldout.curate.active.requests import PARTS, Labelling, Next, Study
+from heldout.curate.active.requests import PARTS, Labelling, NextRequest, StudyRequest
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
 from heldout.curate.active.study import METRICS, LabelPlan, run_study
 from heldout.curate.active.task import pool_features, pool_problem
@@ -29,7 +29,7 @@ _LEVELS = METRICS[:-1]  # not the loss
 _DIFFERENCES = ("accuracy", "mean_of_domains", "worst_domain")
 
 
-def run(request: Study, context: Context) -> Result:
+def run(request: StudyRequest, context: Context) -> Result:
     """Follow every strategy from every seed: curves, and differences to one of them."""
     strategies = parse_strategies(request.strategies or STRATEGIES)
     trainer = load_trainer(request.trainer)
@@ -101,7 +101,7 @@ def headlines(records: Sequence[Record]) -> list[Learning]:
     return [*levels, *(crossed or gaps)]
 
 
-def choose(request: Next, context: Context) -> Result:
+def choose(request: NextRequest, context: Context) -> Result:
     """The next images to label, and how the domains stand."""
     trainer, strategy = load_trainer(request.trainer), parse_strategy(request.strategy)
     known = read_labels(*request.labelled)

@@ -46,7 +46,7 @@ from heldout.curate.build import run_recipe
 from heldout.curate.compose.inputs import Inputs, gather_backgrounds, gather_foregrounds, inputs_of
 from heldout.curate.compose.plan import WORK, ImagePlan, Plan, Value, in_units, make_plan
 from heldout.curate.compose.render import Encoding, Renderer
-from heldout.curate.compose.requests import Compose, ComposeParameters, folded
+from heldout.curate.compose.requests import ComposeParameters, ComposeRequest, folded
 from heldout.curate.recipe import (
     BuildContext,
     Recipe,
@@ -201,7 +201,7 @@ def render_all(
     return [facts[shot.number] for shot in plan.shots]
 
 
-def gather(request: Compose) -> tuple[Sources, tuple[str, ...]]:
+def gather(request: ComposeRequest) -> tuple[Sources, tuple[str, ...]]:
     """The pools of a request's folders, and what the user should know about them."""
     foregrounds, notes = gather_foregrounds(
         request.foregrounds,
@@ -524,7 +524,7 @@ class BuildEstimate:
 
 
 def build_compose(
-    request: Compose,
+    request: ComposeRequest,
     folder: Path,
     *,
     runs: Path,
@@ -577,7 +577,7 @@ def _check_free(folder: Path) -> None:
     slug(folder.resolve().name)
 
 
-def _existing(folder: Path, sources: Sources, request: Compose) -> TestSet | None:
+def _existing(folder: Path, sources: Sources, request: ComposeRequest) -> TestSet | None:
     """The set of this very request, if the folder holds it; one of another request is refused."""
     if not (folder / "card.json").is_file():
         return None
@@ -619,7 +619,7 @@ def _warm_up() -> None:
     """Load what rendering needs: this module."""
 
 
-def estimate(request: Compose) -> BuildEstimate:
+def estimate(request: ComposeRequest) -> BuildEstimate:
     """What a request would give: everything is checked and counted, a few images are rendered."""
     sources, notes = gather(request)
     plan = plan_set(sources, request, seed=request.seed)

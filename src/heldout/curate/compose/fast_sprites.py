@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.curate.compose.inputs import MemoryCache
-from heldout.curate.compose.jpeg_splice import Grid, Overlay, Splicer, Tiled, cv2
+from heldout.curate.compose.jpeg_splice import Overlay, Splicer, Tiled, TileGrid, cv2
 from heldout.curate.compose.plan import Size, rotated_size, rotation_matrix
 from heldout.curate.compose.render import Encoding, Sprite, encode
 
@@ -55,7 +55,7 @@ class FastSprite(Sprite):
         self.total = int(cv2.sumElems(bgra)[3])
         self.nbytes = 4 * int(bgra.nbytes)  # memory that it may come to take
         self._overlay: tuple[tuple[slice, slice], Overlay] | None = None
-        self._tiled: tuple[tuple[int, int, Grid], Tiled] | None = None
+        self._tiled: tuple[tuple[int, int, TileGrid], Tiled] | None = None
 
     def mask_within(self, part: tuple[slice, slice]) -> int:
         """The sum of alpha in a part."""

@@ -43,7 +43,7 @@ _RESTART, _END = 0xD0, 0xD9
 Indices = NDArray[np.intp]
 
 
-class Grid(NamedTuple):
+class TileGrid(NamedTuple):
     """How an image is cut into tiles, numbered row by row.
 
     ``width``, ``height``, and those of a tile in pixels; ``blocks`` of a tile, side by side;
@@ -77,20 +77,20 @@ class Grid(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def markers_of(grid: Grid) -> Pixels:
+def markers_of(grid: TileGrid) -> Pixels:
     """The second bytes of the markers that follow the tiles of an image."""
     markers = (_RESTART + np.arange(grid.rows * grid.columns) % 8).astype(np.uint8)
     markers[-1] = _END
     return markers
 
 
-def grid_of(width: int, height: int) -> Grid:
+def grid_of(width: int, height: int) -> TileGrid:
     """The grid for an image. A row of blocks is cut evenly, else the pieces would not line up."""
     across = -(-width // BLOCK)
     fitting = [n for n in range(1, across) if across % n == 0 and n * BLOCK >= _LEAST_TILE]
     blocks = fitting[0] if fitting else across
     rows = -(-height // BLOCK)
-    return Grid(width, height, blocks * BLOCK, BLOCK, blocks, rows, across // blocks)
+    return TileGrid(width, height, blocks * BLOCK, BLOCK, blocks, rows, across // blocks)
 
 
 class Overlay:
@@ -221,7 +221,7 @@ class Tiled:
     every background and encoded once; the others are encoded for each.
     """
 
-    def __init__(self, inside: Pixels, window: Window, grid: Grid) -> None:
+    def __init__(self, inside: Pixels, window: Window, grid: TileGrid) -> None:
         """``inside`` is the part of the sprite (h, w, 4) BGRA that is in ``window``."""
         self._stacks: list[tuple[Stack, Overlay]] = []
         self._covering: Stack | None = None
@@ -286,7 +286,7 @@ class Tiled:
 class _Canvas:
     """The part of a sprite in an image, on the least rectangle of whole tiles around it."""
 
-    def __init__(self, inside: Pixels, window: Window, grid: Grid) -> None:
+    def __init__(self, inside: Pixels, window: Window, grid: TileGrid) -> None:
         width, height = grid.tile_width, grid.tile_height
         self.grid = grid
         self.first_row, self.first_column = window.top // height, window.left // width

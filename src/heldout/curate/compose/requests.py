@@ -192,7 +192,7 @@ class ComposeParameters(Request, frozen=True, kw_only=True):
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-class Compose(ComposeParameters, frozen=True, kw_only=True):
+class ComposeRequest(ComposeParameters, frozen=True, kw_only=True):
     """Put objects on backgrounds, every factor controlled (SI-SCORE).
 
     Presets: size, rotation, location, demo (SI-SCORE's grids), custom. The same request again
@@ -266,12 +266,12 @@ def folded(values: Mapping[str, Any]) -> dict[str, Any]:
 def _read_file(path: Path) -> dict[str, Any]:
     """The values of a TOML file by field; paths in it are taken from where it is."""
     try:
-        values = by_field(Compose, folded(read_plain(path)))
+        values = by_field(ComposeRequest, folded(read_plain(path)))
     except RequestError as error:
         plain = error.spelled(str)
         raise BadFile(path, plain.message, fix=plain.fix) from None
     here = path.parent
-    for key in [f.name for f in fields(Compose) if f.type is Path and f.name in values]:
+    for key in [f.name for f in fields(ComposeRequest) if f.type is Path and f.name in values]:
         values[key] = (here / str(values[key])).as_posix()
     values["factor_files"] = [(here / f).as_posix() for f in values.get("factor_files", ())]
     for key in ("labels", "classes"):
@@ -280,9 +280,9 @@ def _read_file(path: Path) -> dict[str, Any]:
     return values
 
 
-def load_request(path: Path) -> Compose:
+def load_request(path: Path) -> ComposeRequest:
     """The request that a TOML file holds."""
-    return make(Compose, {"config": path})
+    return make(ComposeRequest, {"config": path})
 
 
 def _flat(table: Any, prefix: str = "") -> dict[str, Any]:

@@ -27,7 +27,7 @@ from heldout.curate.compose.build import (
     render_all,
 )
 from heldout.curate.compose.plan import ImagePlan, Plan
-from heldout.curate.compose.requests import Compose, load_request
+from heldout.curate.compose.requests import ComposeRequest, load_request
 from heldout.curate.recipe import BuildContext
 from heldout.data.images.sources import no_image
 from heldout.data.testset.testset import TestSet
@@ -88,7 +88,7 @@ class _StreamWork:
         return _StreamWork, (self.work,)
 
 
-def compose_testset(request: Compose, *, runs: Path) -> TestSet:
+def compose_testset(request: ComposeRequest, *, runs: Path) -> TestSet:
     """The test set of a request without files: its images are rendered when they are opened.
 
     Its tables are those of the set that a build writes. File hashes and measured columns are only

@@ -8,10 +8,10 @@ from heldout.core.records import Count, counts
 from heldout.core.workspace import slug
 from heldout.curate.build import build_result
 from heldout.curate.compose.build import BuildEstimate, build_compose, estimate
-from heldout.curate.compose.requests import Compose
+from heldout.curate.compose.requests import ComposeRequest
 
 
-def build(request: Compose, context: Context) -> Result:
+def build(request: ComposeRequest, context: Context) -> Result:
     """Render the set that a request asks for; with ``plan`` only count it."""
     if request.plan:
         return _estimated(estimate(request), context)

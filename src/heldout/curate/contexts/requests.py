@@ -179,7 +179,7 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
         needs(self, "roll_up", "hierarchy")
 
 
-class BuildContexts(ContextsParameters, frozen=True, kw_only=True):
+class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
     """Make a set of subsets subject(context) from metadata (MetaShift).
 
     heldout collect reads more sources, with options, and writes a pool to build from.
@@ -216,7 +216,7 @@ class BuildContexts(ContextsParameters, frozen=True, kw_only=True):
             check_slug(self.name, "a test set")
 
 
-class Graph(Request, frozen=True, kw_only=True):
+class GraphRequest(Request, frozen=True, kw_only=True):
     """Show the subsets of a class, what they share, and their communities.
 
     Files that are named with -o are written by their ending: a page to look around in (.html), a
@@ -248,7 +248,7 @@ class Graph(Request, frozen=True, kw_only=True):
         needs(self, "label_map", "colour_by")
 
 
-class DistanceBetween(Request, frozen=True, kw_only=True):
+class DistanceBetweenRequest(Request, frozen=True, kw_only=True):
     """Measure how far two subsets, or merged collections, lie apart.
 
     By the contexts of their images; in the published mode, in a spectral layout of the graph.
@@ -281,7 +281,7 @@ class DistanceBetween(Request, frozen=True, kw_only=True):
             unused(self, "{mode} default", "nodes")
 
 
-class ScoreContexts(Request, frozen=True, kw_only=True):
+class ScoreContextsRequest(Request, frozen=True, kw_only=True):
     """Score models per subset, community and class; worst ones corrected.
 
     With --train also accuracy against the distance from what the models trained on, over images that
@@ -302,7 +302,7 @@ class ScoreContexts(Request, frozen=True, kw_only=True):
     out: Out | None = None
 
 
-class Split(Request, frozen=True, kw_only=True):
+class SplitRequest(Request, frozen=True, kw_only=True):
     """Split images in context: train, validation, test, a chosen shift.
 
     Also what goes before, groups of subsets, and after, folders of images.
@@ -321,7 +321,7 @@ class Split(Request, frozen=True, kw_only=True):
                 raise RequestError(f"{{sizes}} of {part} is {size}", fix="give more")
 
 
-class DomainSplit(Split, frozen=True, kw_only=True):
+class DomainSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Train on some contexts, test on others at a known distance."""
 
     testset: ContextsSet
@@ -347,7 +347,7 @@ class DomainSplit(Split, frozen=True, kw_only=True):
             check_slug(self.test_set, "a test set")
 
 
-class SubpopulationSplit(Split, frozen=True, kw_only=True):
+class SubpopulationSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Rare contexts in training, all contexts alike in the test (MetaShift's script).
 
     The number of training images stays, whatever their mix is. A class has two groups. Sizes: test
@@ -375,7 +375,7 @@ class SubpopulationSplit(Split, frozen=True, kw_only=True):
             raise RequestError("{sizes} has no test", fix="give {sizes} test=N")
 
 
-class SharesSplit(Split, frozen=True, kw_only=True):
+class SharesSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Draw a quarter to test and a tenth for validation, as SubpopBench."""
 
     groups: GroupsTable
@@ -384,7 +384,7 @@ class SharesSplit(Split, frozen=True, kw_only=True):
     replace: Replace = False
 
 
-class GroupsSplit(Split, frozen=True, kw_only=True):
+class GroupsSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Merge subsets into groups: groups.csv, an image in one only.
 
     Images of two classes are left out; others stay in the group that is named first.
@@ -398,7 +398,7 @@ class GroupsSplit(Split, frozen=True, kw_only=True):
     replace: Replace = False
 
 
-class PlacesSplit(Split, frozen=True, kw_only=True):
+class PlacesSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Group images indoors and outdoors by COCO objects: groups.csv."""
 
     pool: Annotated[str, argument("A pool with objects, as collect writes it: name or path.")]
@@ -407,7 +407,7 @@ class PlacesSplit(Split, frozen=True, kw_only=True):
     replace: Replace = False
 
 
-class FoldersSplit(Split, frozen=True, kw_only=True):
+class FoldersSplitRequest(SplitRequest, frozen=True, kw_only=True):
     """Lay images out as CLASS/SUBSET/FILE, or those of a split as PART/CLASS/FILE.
 
     Nothing that was not placed by the same command is ever deleted.
@@ -425,17 +425,17 @@ class FoldersSplit(Split, frozen=True, kw_only=True):
     replace: Replace = False
 
 
-Split.kinds = {
-    "domain": DomainSplit,
-    "subpopulation": SubpopulationSplit,
-    "shares": SharesSplit,
-    "groups": GroupsSplit,
-    "places": PlacesSplit,
-    "folders": FoldersSplit,
+SplitRequest.kinds = {
+    "domain": DomainSplitRequest,
+    "subpopulation": SubpopulationSplitRequest,
+    "shares": SharesSplitRequest,
+    "groups": GroupsSplitRequest,
+    "places": PlacesSplitRequest,
+    "folders": FoldersSplitRequest,
 }
 
 
-class MatchLabels(Request, frozen=True, kw_only=True):
+class MatchLabelsRequest(Request, frozen=True, kw_only=True):
     """Match words of subsets to classes through WordNet; list doubts.
 
     -o writes the matches, the senses to look at and a label map; with -t the map is for the classes

@@ -32,19 +32,19 @@ from heldout.curate.contexts.domain_splits import (
 from heldout.curate.contexts.graph import MINIMUM, THRESHOLD, MetaGraph, meta_graph
 from heldout.curate.contexts.recipe import COMMUNITY, class_of, recipe
 from heldout.curate.contexts.requests import (
-    BuildContexts,
-    DistanceBetween,
-    DomainSplit,
-    FoldersSplit,
-    Graph,
-    GroupsSplit,
-    MatchLabels,
-    PlacesSplit,
-    ScoreContexts,
-    SharesSplit,
-    SubpopulationSplit,
+    BuildContextsRequest,
+    DistanceBetweenRequest,
+    DomainSplitRequest,
+    FoldersSplitRequest,
+    GraphRequest,
+    GroupsSplitRequest,
+    MatchLabelsRequest,
+    PlacesSplitRequest,
+    ScoreContextsRequest,
+    SharesSplitRequest,
+    SplitRequest,
+    SubpopulationSplitRequest,
 )
-from heldout.curate.contexts.requests import Split as SplitRequest
 from heldout.curate.contexts.split import (
     Split,
     part_as_testset,
@@ -107,7 +107,7 @@ def _as_built(testset: TestSet, request: Any, *names: str) -> dict[str, Any]:
     return {name: built[name] if value is None else value for name, value in given.items()}
 
 
-def build(request: BuildContexts, context: Context) -> Result:
+def build(request: BuildContextsRequest, context: Context) -> Result:
     """Make a test set of subsets from a pool, or from the files of a source."""
     place = context.workspace
     pool = _pool(request, context)
@@ -132,7 +132,7 @@ def build(request: BuildContexts, context: Context) -> Result:
     return build_result(testset, folder, _candidates(found, testset.name), context)
 
 
-def _pool(request: BuildContexts, context: Context) -> TestSet:
+def _pool(request: BuildContextsRequest, context: Context) -> TestSet:
     if request.source is None:
         return context.find(request.paths[0], find_pool)
     with context.downloads() as progress:
@@ -159,7 +159,7 @@ class DrawnGraph(NamedTuple):
     measured: Measured | None
 
 
-def graph(request: Graph, context: Context) -> Result:
+def graph(request: GraphRequest, context: Context) -> Result:
     """The graph over the subsets of a class."""
     testset = context.find(request.testset, find_testset)
     asked = _as_built(testset, request, *_PUBLISHED)
@@ -197,7 +197,7 @@ def graph(request: Graph, context: Context) -> Result:
     )
 
 
-def distance(request: DistanceBetween, context: Context) -> Result:
+def distance(request: DistanceBetweenRequest, context: Context) -> Result:
     """How far two collections of subsets lie apart."""
     testset = context.find(request.testset, find_testset)
     subsets = read_subsets(testset)
@@ -220,7 +220,7 @@ def distance(request: DistanceBetween, context: Context) -> Result:
     return Result(records=[found], value=found)
 
 
-def score(request: ScoreContexts, context: Context) -> Result:
+def score(request: ScoreContextsRequest, context: Context) -> Result:
     """Scores over subsets, communities and classes, and against distance."""
     testset = context.find(request.testset, find_testset)
     columns = [name for name in (COLUMN, COMMUNITY) if name in testset.card.columns]
@@ -288,7 +288,9 @@ def _of_classes(measured: Measured, names: Sequence[str]) -> Measured:
     return measured.select(np.flatnonzero(np.isin(measured.groups, places)))
 
 
-def _distances(testset: TestSet, request: ScoreContexts) -> tuple[dict[str, SliceNumber], set[str]]:
+def _distances(
+    testset: TestSet, request: ScoreContextsRequest
+) -> tuple[dict[str, SliceNumber], set[str]]:
     """How far each subset is from what was trained on, and the images of that."""
     subsets = read_subsets(testset)
     names = [n for text in request.train for n in Domain.parse(text, subsets.names).subsets]
@@ -332,7 +334,7 @@ def split(request: SplitRequest, context: Context) -> Result:
     return _SPLITS[type(request)](request, context)
 
 
-def _split_domain(request: DomainSplit, context: Context) -> Result:
+def _split_domain(request: DomainSplitRequest, context: Context) -> Result:
     source = context.find(request.testset, find_testset)
     subsets, least = read_subsets(source), _as_built(source, request, "minimum")["minimum"]
     far = request.distance
@@ -373,7 +375,7 @@ def _split_domain(request: DomainSplit, context: Context) -> Result:
     return result
 
 
-def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Result:
+def _split_subpopulation(request: SubpopulationSplitRequest, context: Context) -> Result:
     made = subpopulation_split(
         read_groups(request.groups),
         [name for text in request.minority for name in names_in(text)],
@@ -384,17 +386,17 @@ def _split_subpopulation(request: SubpopulationSplit, context: Context) -> Resul
     return _saved(made, request, context)
 
 
-def _split_shares(request: SharesSplit, context: Context) -> Result:
+def _split_shares(request: SharesSplitRequest, context: Context) -> Result:
     return _saved(shares_split(read_groups(request.groups), seed=request.seed), request, context)
 
 
-def _split_groups(request: GroupsSplit, context: Context) -> Result:
+def _split_groups(request: GroupsSplitRequest, context: Context) -> Result:
     subsets = read_subsets(context.find(request.testset, find_testset))
     scheme = read_scheme(request.scheme)
     return _saved_groups(merged_groups(subsets, scheme), {"scheme": scheme}, request, context)
 
 
-def _split_places(request: PlacesSplit, context: Context) -> Result:
+def _split_places(request: PlacesSplitRequest, context: Context) -> Result:
     table = context.find(request.pool, find_pool).memberships
     rows = table.filter(pc.equal(table["column"], "object"))
     pairs = zip(rows["image_id"].to_pylist(), rows["value"].to_pylist(), strict=True)
@@ -402,7 +404,7 @@ def _split_places(request: PlacesSplit, context: Context) -> Result:
     return _saved_groups(groups, {"classes": list(request.classes)}, request, context)
 
 
-def _split_folders(request: FoldersSplit, context: Context) -> Result:
+def _split_folders(request: FoldersSplitRequest, context: Context) -> Result:
     how: dict[str, Any] = {
         "images": None if request.images is None else Path(request.images),
         "mode": request.folders,
@@ -427,17 +429,19 @@ def _split_folders(request: FoldersSplit, context: Context) -> Result:
 
 
 _SPLITS: Mapping[type[SplitRequest], Callable[[Any, Context], Result]] = {
-    DomainSplit: _split_domain,
-    SubpopulationSplit: _split_subpopulation,
-    SharesSplit: _split_shares,
-    GroupsSplit: _split_groups,
-    PlacesSplit: _split_places,
-    FoldersSplit: _split_folders,
+    DomainSplitRequest: _split_domain,
+    SubpopulationSplitRequest: _split_subpopulation,
+    SharesSplitRequest: _split_shares,
+    GroupsSplitRequest: _split_groups,
+    PlacesSplitRequest: _split_places,
+    FoldersSplitRequest: _split_folders,
 }
 
 
 def _saved(
-    made: Split, request: DomainSplit | SubpopulationSplit | SharesSplit, context: Context
+    made: Split,
+    request: DomainSplitRequest | SubpopulationSplitRequest | SharesSplitRequest,
+    context: Context,
 ) -> Result:
     """Write a split; its counts."""
     for text in made.notes:
@@ -450,7 +454,10 @@ def _saved(
 
 
 def _saved_groups(
-    groups: Groups, about: Mapping[str, Any], request: GroupsSplit | PlacesSplit, context: Context
+    groups: Groups,
+    about: Mapping[str, Any],
+    request: GroupsSplitRequest | PlacesSplitRequest,
+    context: Context,
 ) -> Result:
     for text in groups.notes:
         context.note(text)
@@ -470,7 +477,7 @@ def _saved_groups(
 # Words matched to classes.
 
 
-def match_labels(request: MatchLabels, context: Context) -> Result:
+def match_labels(request: MatchLabelsRequest, context: Context) -> Result:
     """Match the words of subsets to the nodes of a tree of classes."""
     target = None
     if request.subset_names is not None:

@@ -24,7 +24,7 @@ GateName = Literal[
 ]
 
 
-class Cutout(Request, frozen=True, kw_only=True):
+class CutoutRequest(Request, frozen=True, kw_only=True):
     """Cut objects out of photos, by class, as PNG files with alpha.
 
     Beside CLASS/NAME.png there are a manifest and contact sheets for review.
@@ -55,20 +55,20 @@ class Cutout(Request, frozen=True, kw_only=True):
     replace: Replace = False
 
 
-class CutMasks(Cutout, frozen=True, kw_only=True):
+class CutMasksRequest(CutoutRequest, frozen=True, kw_only=True):
     """Cut out by mask files, or by the photos' own alpha."""
 
     masks: Masks | None = None
 
 
-class CutCoco(Cutout, frozen=True, kw_only=True):
+class CutCocoRequest(CutoutRequest, frozen=True, kw_only=True):
     """Cut out by the polygons and run lengths of a COCO file."""
 
     annotations: Annotations
     only_classes: OnlyClasses = ()
 
 
-class CutOpenImages(Cutout, frozen=True, kw_only=True):
+class CutOpenImagesRequest(CutoutRequest, frozen=True, kw_only=True):
     """Cut out by the mask files of OpenImages."""
 
     masks: Masks
@@ -77,23 +77,25 @@ class CutOpenImages(Cutout, frozen=True, kw_only=True):
     only_classes: OnlyClasses = ()
 
 
-class CutGrabCut(Cutout, frozen=True, kw_only=True):
+class CutGrabCutRequest(CutoutRequest, frozen=True, kw_only=True):
     """Cut out what GrabCut finds; it needs no weights."""
 
     seed: Seed = 0
 
 
-class CutOnnx(Cutout, frozen=True, kw_only=True):
+class CutOnnxRequest(CutoutRequest, frozen=True, kw_only=True):
     """Cut out what a network finds: a U²-Net or an ISNet."""
 
     network: Annotated[Path, option("ONNX file.")]
 
 
-AnyCutout = CutMasks | CutCoco | CutOpenImages | CutGrabCut | CutOnnx
-Cutout.kinds = {
-    "masks": CutMasks,
-    "coco": CutCoco,
-    "openimages": CutOpenImages,
-    "grabcut": CutGrabCut,
-    "onnx": CutOnnx,
+AnyCutout = (
+    CutMasksRequest | CutCocoRequest | CutOpenImagesRequest | CutGrabCutRequest | CutOnnxRequest
+)
+CutoutRequest.kinds = {
+    "masks": CutMasksRequest,
+    "coco": CutCocoRequest,
+    "openimages": CutOpenImagesRequest,
+    "grabcut": CutGrabCutRequest,
+    "onnx": CutOnnxRequest,
 }

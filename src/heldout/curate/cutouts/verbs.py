@@ -22,11 +22,11 @@ from heldout.curate.cutouts.photos import CutoutJobs, Photographs, read_photo_ta
 from heldout.curate.cutouts.quality_check import FOUND, Cleaning, Limits
 from heldout.curate.cutouts.requests import (
     AnyCutout,
-    CutCoco,
-    CutGrabCut,
-    CutMasks,
-    CutOnnx,
-    CutOpenImages,
+    CutCocoRequest,
+    CutGrabCutRequest,
+    CutMasksRequest,
+    CutOnnxRequest,
+    CutOpenImagesRequest,
 )
 from heldout.curate.cutouts.segmenters import GrabCut, OnnxSegmenter, Segmenter
 from heldout.data.images import open_source
@@ -95,11 +95,11 @@ def cutout(request: AnyCutout, context: Context) -> Result:
 
 def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
     """What is to be cut out."""
-    if isinstance(request, CutMasks):
+    if isinstance(request, CutMasksRequest):
         if request.masks is None:
             return whole_photos(photographs, own_alpha=True)
         return masked_photos(photographs, existing_folder(request.masks, "folder of masks"))
-    if isinstance(request, CutOpenImages):
+    if isinstance(request, CutOpenImagesRequest):
         return openimages_jobs(
             request.annotations,
             photographs,
@@ -107,16 +107,16 @@ def find_jobs(request: AnyCutout, photographs: Photographs) -> CutoutJobs:
             class_names=request.class_names,
             only=request.only_classes,
         )
-    if isinstance(request, CutCoco):
+    if isinstance(request, CutCocoRequest):
         return coco_jobs(request.annotations, photographs, only=request.only_classes)
     return whole_photos(photographs)
 
 
 def find_segmenter(request: AnyCutout) -> Segmenter | None:
     """What finds the objects; None where outlines are given."""
-    if isinstance(request, CutOnnx):
+    if isinstance(request, CutOnnxRequest):
         return OnnxSegmenter(request.network)
-    return GrabCut(seed=request.seed) if isinstance(request, CutGrabCut) else None
+    return GrabCut(seed=request.seed) if isinstance(request, CutGrabCutRequest) else None
 
 
 def _say(manifest: Manifest, request: AnyCutout, context: Context) -> None:

@@ -163,7 +163,7 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
         return {name.strip(): reason.strip() for name, _, reason in parts}
 
 
-class Domains(DomainsParameters, frozen=True, kw_only=True):
+class DomainsRequest(DomainsParameters, frozen=True, kw_only=True):
     """Make a set of large domains and classes, each capped (CLIP-GeoYFCC).
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.

@@ -104,7 +104,7 @@ class CategoryCodes:
         self._values = None
 
 
-class Batch:
+class RowBatch:
     """One batch of a pass; ``start`` is the number of its first row.
 
     What follows from its columns is computed once, where it is needed.
@@ -170,7 +170,7 @@ class Batch:
         return among
 
 
-Rule = Callable[[Batch], Mask]
+Rule = Callable[[RowBatch], Mask]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,10 +197,10 @@ class Reader:
         similarity = () if self.similarity is None else (self.similarity,)
         return (self.id, self.class_column, self.domain, *similarity)
 
-    def scan(self, columns: Iterable[str], work: Callable[[Batch], T]) -> Iterator[T]:
+    def scan(self, columns: Iterable[str], work: Callable[[RowBatch], T]) -> Iterator[T]:
         """One pass over all rows with these columns and those that say which rows are complete."""
         wanted = list(dict.fromkeys([*columns, *sorted(self.maybe_null)]))
-        return self.rows.scan(wanted, lambda batch, start: work(Batch(self, batch, start)))
+        return self.rows.scan(wanted, lambda batch, start: work(RowBatch(self, batch, start)))
 
 
 def read_columns(rows: Rows, parameters: DomainsParameters, *, where: str) -> Reader:
@@ -298,7 +298,7 @@ class TopKThreshold:
     kept_tied: int
     complete: int
 
-    def keeps(self, batch: Batch) -> Mask:
+    def keeps(self, batch: RowBatch) -> Mask:
         """Which complete rows of a batch are kept."""
         import pyarrow.compute as pc
 
@@ -328,7 +328,7 @@ def top_threshold(reader: Reader, top: int) -> TopKThreshold:
         shift = max(0, bits - BUCKET_BITS)
         size = 1 << (bits - shift)
 
-        def count(batch: Batch, low: int = low, shift: int = shift, size: int = size) -> Any:
+        def count(batch: RowBatch, low: int = low, shift: int = shift, size: int = size) -> Any:
             # Keys below the range wrap around, and so lie above it too.
             parts = (batch.keys[batch.complete] - batch.keys.dtype.type(low)) >> shift
             return np.bincount(parts[parts < size].astype(np.int64), minlength=size)
@@ -349,7 +349,7 @@ def top_threshold(reader: Reader, top: int) -> TopKThreshold:
         if not shift or counts[bucket] <= FEW:
             break
 
-    def near(batch: Batch) -> pa.Table:
+    def near(batch: RowBatch) -> pa.Table:
         inside = (batch.keys - batch.keys.dtype.type(low)) >> bits == 0
         rows = np.flatnonzero(batch.complete & inside)
         similarities = batch.columns.column(column).take(rows)
@@ -434,7 +434,7 @@ def count_cells(reader: Reader, keeps: Rule, columns: Sequence[str] = ()) -> Cou
     Codes of classes and domains are in the order of their names from then on.
     """
 
-    def count(batch: Batch) -> tuple[Codes, NDArray[np.int64]]:
+    def count(batch: RowBatch) -> tuple[Codes, NDArray[np.int64]]:
         kept = keeps(batch)
         classes, domains = batch.classes[kept], batch.domains[kept]
         width = int(domains.max(initial=0)) + 1
@@ -584,9 +584,9 @@ def keep_classes(counts: Counts, parameters: DomainsParameters) -> tuple[Counts,
 def lowest_rows(
     reader: Reader,
     keeps: Rule,
-    groups: Callable[[Batch], Codes],
+    groups: Callable[[RowBatch], Codes],
     sizes: NDArray[np.int64],
-    work: Callable[[Batch, Codes], T],
+    work: Callable[[RowBatch, Codes], T],
     *,
     cap: int | None,
     seed: int,
@@ -612,7 +612,7 @@ def lowest_rows(
         near = (np.clip(share, 0, 1 - 2**-53) * 2.0**64).astype(np.uint64)
         reach = np.where(share < 1, near, np.uint64((1 << 64) - 1))
 
-        def look(batch: Batch, reach: Hashes = reach) -> tuple[Codes, Codes, Hashes, T]:
+        def look(batch: RowBatch, reach: Hashes = reach) -> tuple[Codes, Codes, Hashes, T]:
             codes = groups(batch)
             rows = np.flatnonzero(keeps(batch) & some[codes])
             codes = codes[rows]
@@ -646,7 +646,7 @@ def lowest_rows(
 _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64)
 
 
-def _row_sums(batch: Batch) -> Hashes:
+def _row_sums(batch: RowBatch) -> Hashes:
     """Two sums over the rows, uint64 (2,), that do not depend on their order.
 
     Each row's id, class, domain and similarity give a number of 64 bits; summed are these numbers
@@ -765,7 +765,7 @@ def _plan(
     if threshold is not None and threshold.last_id is not None:
         columns = (*columns, reader.id)
 
-    def keeps(batch: Batch) -> Mask:
+    def keeps(batch: RowBatch) -> Mask:
         return batch.complete if threshold is None else threshold.keeps(batch)
 
     candidates = count_cells(reader, keeps, columns)
@@ -793,7 +793,7 @@ def _plan(
             columns=(*columns, reader.domain),
         )
 
-        def keeps(batch: Batch) -> Mask:
+        def keeps(batch: RowBatch) -> Mask:
             return batch.among(numbers)
 
         counts = count_cells(reader, keeps)

@@ -10,12 +10,12 @@ from heldout.core.records import Count, counts
 from heldout.curate.build import build_recipe, build_result
 from heldout.curate.domains.label_leakage import Leakage
 from heldout.curate.domains.recipe import find_candidates, recipe
-from heldout.curate.domains.requests import Domains
+from heldout.curate.domains.requests import DomainsRequest
 from heldout.curate.domains.selection import Step
 from heldout.measure.score.records import Summary
 
 
-def build_domains(request: Domains, context: Context) -> Result:
+def build_domains(request: DomainsRequest, context: Context) -> Result:
     """Choose the rows that a request asks for, and write them as a test set."""
     place = context.workspace
     source = context.find(

@@ -27,7 +27,7 @@ OWN = "own"
 """``--classes own``: the label space that the images already have."""
 
 
-class Annotate(Request, frozen=True, kw_only=True):
+class AnnotateRequest(Request, frozen=True, kw_only=True):
     """Label images with the nearest of many classes, by CLIP or alike.
 
     Of imagenet-21k by default; --classes own are the images' own. A new pool is written, in the

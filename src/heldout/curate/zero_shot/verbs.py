@@ -24,7 +24,7 @@ from heldout.curate.zero_shot.label_pool import (
     note_failures,
     write_parquet,
 )
-from heldout.curate.zero_shot.requests import OWN, Annotate
+from heldout.curate.zero_shot.requests import OWN, AnnotateRequest
 from heldout.data.importing import read_classes
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.testset import TestSet, save
@@ -33,7 +33,7 @@ from heldout.models.embeddings import Embeddings, embed, read_embeddings, rows_o
 from heldout.models.predictions.pixels import image_files
 
 
-def annotate(request: Annotate, context: Context) -> Result:
+def annotate(request: AnnotateRequest, context: Context) -> Result:
     """Encode images and classes, give every image the nearest class, write a pool or a file."""
     found = find_images(context, request.pool)
     encoder = _encoder(request, found, context)
@@ -96,7 +96,7 @@ def annotate(request: Annotate, context: Context) -> Result:
     )
 
 
-def _encoder(request: Annotate, found: PoolImages, context: Context) -> Encoder | None:
+def _encoder(request: AnnotateRequest, found: PoolImages, context: Context) -> Encoder | None:
     if request.encoder is not None:
         given = parse_model_args(request.encoder_args or {})
         return context.find(request.encoder, lambda _, name: load_encoder(name, **given))
@@ -120,7 +120,7 @@ def _label_space(found: PoolImages, classes: str, context: Context) -> LabelSpac
 
 
 def _classes(
-    request: Annotate, encoder: Encoder | None, space: LabelSpace, context: Context
+    request: AnnotateRequest, encoder: Encoder | None, space: LabelSpace, context: Context
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Vectors of the classes, given or of their texts, and what they come from."""
     if request.class_vectors is not None:
@@ -150,7 +150,7 @@ def _classes(
 
 
 def _vectors(
-    request: Annotate,
+    request: AnnotateRequest,
     found: PoolImages,
     encoder: Encoder | None,
     shard: Shard | None,

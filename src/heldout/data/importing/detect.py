@@ -25,7 +25,7 @@ from heldout.data.published.truths import (
     read_real,
     read_real_scores,
 )
-from heldout.data.requests import TESTSET_OPTIONS, ImportTestset
+from heldout.data.requests import TESTSET_OPTIONS, ImportTestsetRequest
 from heldout.data.testset.testset import TestSet
 
 
@@ -65,16 +65,16 @@ def testset_format(path: Path) -> str:
 def read_testset(path: Path, *, parent: TestSet | None = None, **options: Any) -> TestSet:
     """Read a test set of any known shape; it is not yet saved.
 
-    ``options`` are those of :class:`~heldout.data.requests.ImportTestset`. Without ``classes``, CIFAR
+    ``options`` are those of :class:`~heldout.data.requests.ImportTestsetRequest`. Without ``classes``, CIFAR
     arrays are of ``cifar-10`` and everything else of ``imagenet-1k``.
     """
     named = None if parent is None else parent.name
     return read_asked(
-        make(ImportTestset, {"paths": path, "parent": named, **options}), path, parent
+        make(ImportTestsetRequest, {"paths": path, "parent": named, **options}), path, parent
     )
 
 
-def read_asked(request: ImportTestset, path: Path, parent: TestSet | None = None) -> TestSet:
+def read_asked(request: ImportTestsetRequest, path: Path, parent: TestSet | None = None) -> TestSet:
     """Read one of the test sets that a request names; ``parent`` is the one that it names."""
     chosen: str = request.format
     if chosen == "auto" and request.parent is not None:
@@ -125,7 +125,7 @@ def read_asked(request: ImportTestset, path: Path, parent: TestSet | None = None
     )
 
 
-def _released(request: ImportTestset) -> TestSet:
+def _released(request: ImportTestsetRequest) -> TestSet:
     indices, classes = request.paths
     columns = request.keep_columns
     frame = request.frame and read_frame(request.frame, request.id_column or "file_name", columns)

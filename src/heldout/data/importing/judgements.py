@@ -225,7 +225,7 @@ _BY_NAME = (
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedAnswers:
     """What an import did.
 
     ``added``, ``known``  new judgements, and those that were there already
@@ -258,7 +258,7 @@ def import_judgement_file(
     testset: TestSet | None = None,
     who: str | None = None,
     revise: bool = False,
-) -> Imported:
+) -> ImportedAnswers:
     """Add the judgements of a file to the workspace's table; known ones are not added again.
 
     ``testset``  refuses judgements about images and classes that it does not have; a queue names
@@ -280,7 +280,7 @@ def import_judgement_file(
         source = read_judgements(path) if chosen == "table" else _PUBLISHED[chosen](path)
         check = None if testset is None else SubjectCheck(testset)
         added = store.add(_unlike_before(_checked(source, path, check), path, store))
-        return Imported(added.added, added.known)
+        return ImportedAnswers(added.added, added.known)
 
 
 def _import_queue(
@@ -290,7 +290,7 @@ def _import_queue(
     testset: TestSet | None,
     who: str | None,
     revise: bool,
-) -> Imported:
+) -> ImportedAnswers:
     named = testset_of(path)
     if testset is None and named is not None:
         testset = find_testset(workspace, named)
@@ -337,7 +337,7 @@ def _import_queue(
             )
             new += _in_place(withdrawal, not_replaced(verdicts))
     added = store.add(new)
-    return Imported(added.added, known + added.known, filled.empty, replaced)
+    return ImportedAnswers(added.added, known + added.known, filled.empty, replaced)
 
 
 def _in_place(judgement: Judgement, earlier: Sequence[Judgement]) -> list[Judgement]:

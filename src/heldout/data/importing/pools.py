@@ -24,7 +24,7 @@ from heldout.data.published.pool_builder import (
     gather_rows,
     write_rows,
 )
-from heldout.data.published.requests import Collect, CollectSubsets
+from heldout.data.published.requests import CollectRequest, CollectSubsets
 from heldout.data.testset.testset import TestSet, make_pool
 
 SOURCES: Mapping[str, tuple[str, str]] = {
@@ -73,7 +73,7 @@ A reader gathers images and memberships; those of rows give tables instead.
 """
 
 
-def collect(request: Collect, progress: Progress = no_progress) -> TestSet:
+def collect(request: CollectRequest, progress: Progress = no_progress) -> TestSet:
     """Read files of one source into a pool.
 
     What the pool was read from (files by hash, options, counts, problems) is kept in its
@@ -121,7 +121,7 @@ def collect(request: Collect, progress: Progress = no_progress) -> TestSet:
     )
 
 
-def collect_rows(request: Collect, to: Path, progress: Progress = no_progress) -> Report:
+def collect_rows(request: CollectRequest, to: Path, progress: Progress = no_progress) -> Report:
     """Read files of one source into a Parquet file of rows, lists kept, in bounded memory.
 
     A photo that comes again is not found out, as that would need all ids at once.
@@ -144,9 +144,9 @@ def _reader(source: str) -> Callable[..., Any]:
 _PLACES = ("images", "keywords")
 
 
-def _options(request: Collect) -> dict[str, Any]:
+def _options(request: CollectRequest) -> dict[str, Any]:
     """The reader's options that were given, as JSON; a pool does not say where a file lies."""
-    known = {field.name for kind in (Collect, CollectSubsets) for field in fields(kind)}
+    known = {field.name for kind in (CollectRequest, CollectSubsets) for field in fields(kind)}
     return {
         name: Path(value).name
         if isinstance(value, Path) or name in _PLACES
@@ -165,7 +165,7 @@ def read_metadata(
 
     See :mod:`heldout.data.published.requests`.
     """
-    return collect(make(Collect, {"source": source, "paths": paths, **options}), progress)
+    return collect(make(CollectRequest, {"source": source, "paths": paths, **options}), progress)
 
 
 def report_of(pool: TestSet) -> Report:

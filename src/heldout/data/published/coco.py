@@ -18,7 +18,7 @@ from heldout.data.published.json_stream import (
     open_json,
 )
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
-from heldout.data.published.requests import CocoCaptions, CocoObjects
+from heldout.data.published.requests import CocoCaptionsRequest, CocoObjectsRequest
 
 COLUMN = "caption_word"
 _KEPT = {
@@ -76,7 +76,7 @@ def _read_list(stream: JsonStream, key: str, take: Take, builder: PoolBuilder) -
 class _Objects:
     """The category and, where boxes count, the box of every annotation, by image id."""
 
-    def __init__(self, options: CocoObjects) -> None:
+    def __init__(self, options: CocoObjectsRequest) -> None:
         self.options = options
         self.of_image: dict[str, list[tuple[str, Any]]] = {}
 
@@ -152,7 +152,7 @@ def _places(file: Lists, builder: PoolBuilder) -> dict[str, int]:
 
 
 def read_coco(
-    paths: Sequence[Path], builder: PoolBuilder, options: CocoObjects, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: CocoObjectsRequest, progress: Progress
 ) -> None:
     """Gather files of instances, each with a numbering of categories of its own.
 
@@ -212,7 +212,7 @@ def _categories(listed: list[dict[str, Any]], builder: PoolBuilder) -> dict[str,
 
 
 def read_captions(
-    paths: Sequence[Path], builder: PoolBuilder, options: CocoCaptions, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: CocoCaptionsRequest, progress: Progress
 ) -> None:
     """Gather files of captions."""
     words = Words(None if options.vocabulary is None else read_words(options.vocabulary))

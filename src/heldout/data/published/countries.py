@@ -109,7 +109,7 @@ class CountryLookup:
 
     ``own``          a table put over the built-in one, see :func:`read_countries`
     ``coordinates``  ``fallback``, ``check`` or ``off``, as in
-                     :class:`~heldout.data.published.requests.Yfcc`
+                     :class:`~heldout.data.published.requests.YfccRequest`
     """
 
     def __init__(self, own: Path | None, problems: Problems, coordinates: str = "off") -> None:

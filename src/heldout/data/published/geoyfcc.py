@@ -22,7 +22,7 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress
 from heldout.data.published.pool_builder import Problems, RowStream
-from heldout.data.published.requests import GeoYfcc
+from heldout.data.published.requests import GeoYfccRequest
 from heldout.data.published.yfcc import SOURCE, object_path, photo_key, unpacked
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def read_geoyfcc(
-    paths: Sequence[Path], problems: Problems, options: GeoYfcc, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: GeoYfccRequest, progress: Progress
 ) -> RowStream:
     """The rows of one published frame, and the names of its classes where a map is given too."""
     for path in paths:
@@ -291,7 +291,7 @@ def _row(
     i: int,
     number: int,
     classes: _Classes | None,
-    options: GeoYfcc,
+    options: GeoYfccRequest,
     lookup: CountryLookup,
     problems: Problems,
 ) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from heldout.core.unpickle import read_pickle
 from heldout.data.published.annotations import clean_name, read_ontology
 from heldout.data.published.json_stream import Progress, documents, open_json
 from heldout.data.published.pool_builder import PoolBuilder, id_text
-from heldout.data.published.requests import MetaShiftSubsets
+from heldout.data.published.requests import MetaShiftSubsetsRequest
 from heldout.data.testset.testset import TestSet
 
 _CODED = re.compile("%2[589]")
@@ -72,7 +72,10 @@ _Subset = tuple[str, str, str, Any]  # category ("" in the flat layout), subject
 
 
 def read_metashift(
-    paths: Sequence[Path], builder: PoolBuilder, options: MetaShiftSubsets, progress: Progress
+    paths: Sequence[Path],
+    builder: PoolBuilder,
+    options: MetaShiftSubsetsRequest,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Gather subsets; returns the categories of attributes where the files state them."""
     subsets = [subset for path in paths for subset in _subsets(path, builder)]

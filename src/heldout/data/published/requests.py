@@ -29,7 +29,7 @@ Ontology = Annotated[Path, option("Attributes to keep, by category: JSON {catego
 Countries = Annotated[Path, option("CSV country,continent put over the built-in table.")]
 
 
-class Collect(Request, frozen=True, kw_only=True):
+class CollectRequest(Request, frozen=True, kw_only=True):
     """Read metadata of images into a pool: objects, places, words, tags."""
 
     tag: ClassVar[str] = "source"
@@ -59,7 +59,7 @@ class Collect(Request, frozen=True, kw_only=True):
         return self.out is not None and self.out.suffix == ".parquet"
 
 
-class CollectSubsets(Collect, frozen=True, kw_only=True):
+class CollectSubsets(CollectRequest, frozen=True, kw_only=True):
     """Metadata that states subsets, subject(context), of its own."""
 
     write_subsets: (
@@ -74,20 +74,20 @@ class CollectSubsets(Collect, frozen=True, kw_only=True):
     ) = None
 
 
-class SceneGraphs(CollectSubsets, frozen=True, kw_only=True):
+class SceneGraphsRequest(CollectSubsets, frozen=True, kw_only=True):
     """Read scene graphs of GQA or Visual Genome."""
 
     min_box_area: MinBoxArea = 0.0
     ontology: Ontology | None = None
 
 
-class MetaShiftSubsets(CollectSubsets, frozen=True, kw_only=True):
+class MetaShiftSubsetsRequest(CollectSubsets, frozen=True, kw_only=True):
     """Read MetaShift's candidate subsets, flat or structured."""
 
     ontology: Ontology | None = None
 
 
-class TagTable(CollectSubsets, frozen=True, kw_only=True):
+class TagTableRequest(CollectSubsets, frozen=True, kw_only=True):
     """Read CSV, TSV, JSON lines or Parquet with an id column and tags."""
 
     id_column: IdColumn = "image_id"
@@ -112,14 +112,14 @@ class TagTable(CollectSubsets, frozen=True, kw_only=True):
             )
 
 
-class CocoObjects(Collect, frozen=True, kw_only=True):
+class CocoObjectsRequest(CollectRequest, frozen=True, kw_only=True):
     """Read COCO instances, or detections with a file of their images."""
 
     min_box_area: MinBoxArea = 0.0
     min_score: MinScore = 0.0
 
 
-class CocoCaptions(Collect, frozen=True, kw_only=True):
+class CocoCaptionsRequest(CollectRequest, frozen=True, kw_only=True):
     """Read the words of COCO captions."""
 
     vocabulary: (
@@ -131,21 +131,21 @@ class CocoCaptions(Collect, frozen=True, kw_only=True):
     ) = None
 
 
-class CollectRows(Collect, frozen=True, kw_only=True):
+class CollectRows(CollectRequest, frozen=True, kw_only=True):
     """Metadata in rows: -o FILE.parquet writes these instead of a pool."""
 
     rows: ClassVar[bool] = True
     images: Images | None = None
 
 
-class DomainLists(CollectRows, frozen=True, kw_only=True):
+class DomainListsRequest(CollectRows, frozen=True, kw_only=True):
     """Read lists of paths and class numbers, such as DomainNet's.
 
     One file per domain and split. With -o FILE.parquet, rows instead of a pool.
     """
 
 
-class GeoYfcc(CollectRows, frozen=True, kw_only=True):
+class GeoYfccRequest(CollectRows, frozen=True, kw_only=True):
     """Read the data frame of GeoYFCC or CLIP-GeoYFCC, Parquet or pickle.
 
     Nothing in a pickle is run. With -o FILE.parquet, rows instead of a pool.
@@ -154,7 +154,7 @@ class GeoYfcc(CollectRows, frozen=True, kw_only=True):
     countries: Countries | None = None
 
 
-class Yfcc(CollectRows, frozen=True, kw_only=True):
+class YfccRequest(CollectRows, frozen=True, kw_only=True):
     """Read YFCC100M metadata, with places and autotags beside it.
 
     Lines have 23 or 25 columns. With -o FILE.parquet, rows instead of a pool.
@@ -184,14 +184,14 @@ class Yfcc(CollectRows, frozen=True, kw_only=True):
     ) = None
 
 
-Collect.kinds = {
-    "gqa": SceneGraphs,
-    "visual-genome": SceneGraphs,
-    "coco": CocoObjects,
-    "coco-captions": CocoCaptions,
-    "metashift": MetaShiftSubsets,
-    "table": TagTable,
-    "yfcc": Yfcc,
-    "geoyfcc": GeoYfcc,
-    "domainnet": DomainLists,
+CollectRequest.kinds = {
+    "gqa": SceneGraphsRequest,
+    "visual-genome": SceneGraphsRequest,
+    "coco": CocoObjectsRequest,
+    "coco-captions": CocoCaptionsRequest,
+    "metashift": MetaShiftSubsetsRequest,
+    "table": TagTableRequest,
+    "yfcc": YfccRequest,
+    "geoyfcc": GeoYfccRequest,
+    "domainnet": DomainListsRequest,
 }

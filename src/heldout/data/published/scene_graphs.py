@@ -11,7 +11,7 @@ from heldout.data.published.annotations import box_problem, clean_names, read_on
 from heldout.data.published.json_stream import JsonFile, Progress, documents, open_json
 from heldout.data.published.metashift import join_subset_name
 from heldout.data.published.pool_builder import PoolBuilder, id_text, plain_text
-from heldout.data.published.requests import SceneGraphs
+from heldout.data.published.requests import SceneGraphsRequest
 
 GENERAL = ("location", "weather", "place", "room")
 """Fields of an image that name a general context."""
@@ -20,7 +20,7 @@ GENERAL = ("location", "weather", "place", "room")
 class _Scenes:
     """What both formats say of an image, into a builder."""
 
-    def __init__(self, builder: PoolBuilder, options: SceneGraphs, *, lower: bool) -> None:
+    def __init__(self, builder: PoolBuilder, options: SceneGraphsRequest, *, lower: bool) -> None:
         self.builder = builder
         self.problems = builder.problems
         self.options = options
@@ -74,7 +74,7 @@ class _Scenes:
 
 
 def read_gqa(
-    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphs, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphsRequest, progress: Progress
 ) -> None:
     """Gather scene graphs; several files (train and validation) make one pool."""
     scenes = _Scenes(builder, options, lower=False)
@@ -129,7 +129,7 @@ _SIZES = "image_data"
 
 
 def read_visual_genome(
-    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphs, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: SceneGraphsRequest, progress: Progress
 ) -> None:
     """Gather files of Visual Genome; sizes of images are read first, as boxes need them."""
     kinds = [(_kind(document), document) for path in paths for document in documents(path)]

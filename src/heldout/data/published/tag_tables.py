@@ -19,7 +19,7 @@ from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.annotations import clean_names, text_lines
 from heldout.data.published.json_stream import Progress
 from heldout.data.published.pool_builder import PoolBuilder, Problems, RowStream, pixels
-from heldout.data.published.requests import DomainLists, TagTable
+from heldout.data.published.requests import DomainListsRequest, TagTableRequest
 from heldout.data.testset.columns import is_list, plain_column
 from heldout.data.testset.tables import IMAGE_COLUMNS, image_schema
 
@@ -31,7 +31,7 @@ FLAGS = "tag"
 
 
 def read_tags(
-    paths: Sequence[Path], builder: PoolBuilder, options: TagTable, progress: Progress
+    paths: Sequence[Path], builder: PoolBuilder, options: TagTableRequest, progress: Progress
 ) -> None:
     """Gather tables; rows of one image, in one file or several, are merged."""
     tags: dict[str, str] = {}  # column of the table -> membership, "" where none is named
@@ -47,7 +47,9 @@ def read_tags(
         _read(path, tags, builder, options)
 
 
-def _read(path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: TagTable) -> None:
+def _read(
+    path: Path, tags: Mapping[str, str], builder: PoolBuilder, options: TagTableRequest
+) -> None:
     import pyarrow as pa
 
     table = read_table_file(path)
@@ -201,7 +203,7 @@ _SPLITS = ("train", "test", "val", "valid", "validation", "labeled", "unlabeled"
 
 
 def read_domainnet(
-    paths: Sequence[Path], problems: Problems, options: DomainLists, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: DomainListsRequest, progress: Progress
 ) -> RowStream:
     """The rows of lists: path, class, domain, split.
 

@@ -22,7 +22,7 @@ from heldout.core.files import atomic_path
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress, check_file, no_progress
 from heldout.data.published.pool_builder import Problems, RowStream
-from heldout.data.published.requests import Yfcc
+from heldout.data.published.requests import YfccRequest
 from heldout.data.published.tag_tables import read_keywords
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ Photo = dict[str, Any]
 
 
 def read_yfcc(
-    paths: Sequence[Path], problems: Problems, options: Yfcc, progress: Progress
+    paths: Sequence[Path], problems: Problems, options: YfccRequest, progress: Progress
 ) -> RowStream:
     """The rows of YFCC100M files; packs are recognised by their lines.
 
@@ -319,7 +319,7 @@ def read_yfcc(
 def _tables(
     files: dict[str, list[Path]],
     problems: Problems,
-    options: Yfcc,
+    options: YfccRequest,
     progress: Progress,
     made: RowStream,
 ) -> Iterator[pa.Table]:
@@ -355,7 +355,7 @@ def _tables(
 
 
 def _table(
-    photos: list[Photo], lookup: CountryLookup, options: Yfcc, problems: Problems
+    photos: list[Photo], lookup: CountryLookup, options: YfccRequest, problems: Problems
 ) -> pa.Table:
     """The rows of photos with what packs and coordinates say of them."""
     import pyarrow as pa

@@ -57,7 +57,7 @@ class PublishedFile(Document, frozen=True, kw_only=True):
         return self.sha256 is not None or self.md5 is not None
 
 
-class Published(Document, frozen=True, kw_only=True):
+class PublishedSet(Document, frozen=True, kw_only=True):
     """A published test set: what it is, under which terms, and the files it comes in.
 
     ``inside`` is the folder in the archive that holds the images. ``by_hand`` says how a person
@@ -104,10 +104,10 @@ class _Registry(Document, frozen=True, kw_only=True):
     """The file of published test sets."""
 
     schema_version: int = 1
-    testset: tuple[Published, ...]
+    testset: tuple[PublishedSet, ...]
 
 
-def load(path: Path | None = None) -> tuple[Published, ...]:
+def load(path: Path | None = None) -> tuple[PublishedSet, ...]:
     """Read a registry: the built-in one, or the user's own file of the same form."""
     path = path or BUILT_IN
     entries = read(path, _Registry, fix="correct the registry").testset
@@ -120,7 +120,7 @@ def load(path: Path | None = None) -> tuple[Published, ...]:
     return entries
 
 
-def find(entries: Sequence[Published], name: str) -> Published:
+def find(entries: Sequence[PublishedSet], name: str) -> PublishedSet:
     """The test set of this name or alias."""
     for entry in entries:
         if name == entry.name or name in entry.aliases:
@@ -405,7 +405,7 @@ class FetchedFile:
 class Fetched:
     """All files of a published test set, in place."""
 
-    entry: Published
+    entry: PublishedSet
     files: tuple[FetchedFile, ...]
 
 
@@ -421,7 +421,7 @@ class _Record(Document, frozen=True, kw_only=True):
 
 
 def fetch(
-    entry: Published,
+    entry: PublishedSet,
     folder: Path,
     *,
     mirrors: Sequence[str] = (),
@@ -500,7 +500,7 @@ def _adopt(path: Path, target: Path, file: PublishedFile) -> FetchedFile:
     return _recorded(made)
 
 
-def _local(source: Path, entry: Published, file: PublishedFile) -> Path:
+def _local(source: Path, entry: PublishedSet, file: PublishedFile) -> Path:
     path = source / file.name if source.is_dir() else source
     if not path.is_file():
         raise NotFound(f"no file {path}", fix=f"{entry.name} needs {file.name}")

@@ -22,7 +22,7 @@ from heldout.core.request import (
 )
 
 
-class Doctor(Request, frozen=True, kw_only=True):
+class DoctorRequest(Request, frozen=True, kw_only=True):
     """Look for wrong labels, ids, orders, columns, spaces, preprocessing.
 
     Of a test set and its stored models; with --file of an array that is not imported yet; with --run

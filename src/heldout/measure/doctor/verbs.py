@@ -13,14 +13,14 @@ from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose, diagnose_array
 from heldout.measure.doctor.findings import Finding
 from heldout.measure.doctor.preprocessing import SAMPLE, Tried, check_preprocessing
-from heldout.measure.doctor.requests import Doctor
+from heldout.measure.doctor.requests import DoctorRequest
 from heldout.models.adapters import PredictionFile, load_models, parse_model_args
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.import_arrays import outputs_from_logits
 from heldout.models.predictions.ledger import stored_predictions
 
 
-def doctor(request: Doctor, context: Context) -> Result:
+def doctor(request: DoctorRequest, context: Context) -> Result:
     """What is wrong with a test set, with models' outputs on it, or with a model's preprocessing."""
     testset = context.find(request.testset, find_testset)
     tried: list[Tried] = []
@@ -41,7 +41,7 @@ def doctor(request: Doctor, context: Context) -> Result:
     )
 
 
-def _outputs(request: Doctor, testset: TestSet, context: Context) -> Iterator[Predictions]:
+def _outputs(request: DoctorRequest, testset: TestSet, context: Context) -> Iterator[Predictions]:
     """Predictions in memory and stored ones; of all stored models where none is named."""
     named = [name for name in request.models if name not in context.bound]
     yield from (context.bound[name] for name in request.models if name in context.bound)
@@ -50,7 +50,7 @@ def _outputs(request: Doctor, testset: TestSet, context: Context) -> Iterator[Pr
         yield from stored_predictions(testset, named, workspace=context.workspace)
 
 
-def _array(request: Doctor, testset: TestSet, path: Path) -> list[Finding]:
+def _array(request: DoctorRequest, testset: TestSet, path: Path) -> list[Finding]:
     space = None if request.classes is None else read_classes(request.classes)
     values = load_array(path)
     if values.ndim == 2 and values.dtype.kind == "f":
@@ -66,7 +66,7 @@ def _array(request: Doctor, testset: TestSet, path: Path) -> list[Finding]:
     )
 
 
-def _run(request: Doctor, testset: TestSet, context: Context) -> list[Tried]:
+def _run(request: DoctorRequest, testset: TestSet, context: Context) -> list[Tried]:
     names = [name for name in request.run if name not in context.bound]
     models = [context.bound[name] for name in request.run if name in context.bound]
     models += load_models(names, model_args=parse_model_args(request.model_args))

@@ -26,7 +26,7 @@ Polygon = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
-class Backdrop:
+class DemoBackdrop:
     """A background: a grey texture between two colours, or a sky from top to bottom.
 
     ``file``  the texture in scikit-image; None for a sky
@@ -40,23 +40,23 @@ class Backdrop:
 
 
 BACKDROPS = (
-    Backdrop(
+    DemoBackdrop(
         "dusk", None, ((36, 50, 96), (232, 164, 120)), "computed", "the authors of heldout"
     ),
-    Backdrop(
+    DemoBackdrop(
         "gravel", "gravel.png", ((44, 38, 34), (222, 212, 198)), "scikit-image gravel.png",
         "CC0Textures",
     ),
-    Backdrop(
+    DemoBackdrop(
         "meadow", "grass.png", ((18, 38, 12), (196, 214, 132)), "scikit-image grass.png",
         "linolafett",
     ),
-    Backdrop("sky", None, ((72, 128, 206), (214, 232, 246)), "computed", "the authors of heldout"),
+    DemoBackdrop("sky", None, ((72, 128, 206), (214, 232, 246)), "computed", "the authors of heldout"),
 )  # fmt: skip
 """All of them show no object of ImageNet; all are under CC0."""
 
 
-def backdrop(ground: Backdrop, photos: Path) -> Any:
+def backdrop(ground: DemoBackdrop, photos: Path) -> Any:
     """The background as an image of 512 × 512 pixels; ``photos`` is scikit-image's folder."""
     from PIL import Image
 

@@ -27,7 +27,7 @@ from heldout.measure.evaluation.prediction import (
     failed_images,
     note_failures,
 )
-from heldout.measure.evaluation.requests import Score as ScoreRequest
+from heldout.measure.evaluation.requests import ScoreRequest
 from heldout.measure.evaluation.resolve import Evaluation, image_source
 from heldout.measure.mistakes.categories import (
     Lessons,

@@ -36,7 +36,7 @@ Images = ImageSource | Path | str | None
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class ChosenModels:
     """Models by what has to be done with them.
 
     ``names``    names or globs of stored predictions
@@ -60,7 +60,7 @@ def choose(
     model_args: Mapping[str, Any] | None = None,
     stored: bool = False,
     workspace: Workspace,
-) -> Chosen:
+) -> ChosenModels:
     """Sort models into what is run, read from a file, read from the store, and in memory.
 
     ``stored``  names mean stored predictions, even those of models that could be run
@@ -98,7 +98,7 @@ def choose(
         if model.name in seen:
             raise UserError(f"two models are named {model.name!r}", fix="give each its own name")
         seen.add(model.name)
-    return Chosen(
+    return ChosenModels(
         tuple(names),
         tuple(model for model in loaded if not isinstance(model, PredictionFile)),
         tuple(model for model in loaded if isinstance(model, PredictionFile)),

@@ -113,7 +113,7 @@ class Scoring(Request, frozen=True, kw_only=True):
         needs(self, "reference", "baseline")
 
 
-class Evaluate(Scoring, frozen=True, kw_only=True):
+class EvaluateRequest(Scoring, frozen=True, kw_only=True):
     """Evaluate models: predict what is missing, score, compare, report.
 
     Stored predictions are used where they are of the same model and images; images that fail are
@@ -135,7 +135,7 @@ class Evaluate(Scoring, frozen=True, kw_only=True):
     plan: Plan = False
 
 
-class Score(Scoring, frozen=True, kw_only=True):
+class ScoreRequest(Scoring, frozen=True, kw_only=True):
     """Score stored predictions on test sets, with intervals."""
 
     models: StoredModels = ()
@@ -165,7 +165,7 @@ class Score(Scoring, frozen=True, kw_only=True):
             unused(self, "predictions of other sets", *names)
 
 
-class Predict(Request, frozen=True, kw_only=True):
+class PredictRequest(Request, frozen=True, kw_only=True):
     """Run models on test sets; the same command resumes."""
 
     models: RunModels
@@ -179,7 +179,7 @@ class Predict(Request, frozen=True, kw_only=True):
     plan: Plan = False
 
 
-class Compare(Request, frozen=True, kw_only=True):
+class CompareRequest(Request, frozen=True, kw_only=True):
     """Compare models on the same images: differences, intervals, p.
 
     Each is compared with the first; p values are exact or of a bootstrap, and corrected for many
@@ -206,7 +206,7 @@ class Compare(Request, frozen=True, kw_only=True):
             unused(self, "consistency", "by", "cluster")
 
 
-class Fit(Request, frozen=True, kw_only=True):
+class FitRequest(Request, frozen=True, kw_only=True):
     """Fit new on original accuracy, of stored or of published models."""
 
     testsets: Testsets = ()

@@ -12,8 +12,8 @@ from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.core.request import Request
 from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
-from heldout.measure.evaluation.prediction import Chosen, choose, distinct, limited
-from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Scoring
+from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
+from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, FitRequest, Scoring
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
@@ -83,7 +83,7 @@ def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ..
     return tuple(name for name in found if not (few and name == "top5"))
 
 
-def drawn(request: Scoring | Compare | Fit) -> dict[str, Any]:
+def drawn(request: Scoring | CompareRequest | FitRequest) -> dict[str, Any]:
     """What every interval is made with."""
     return {"seed": request.seed, "replicates": request.replicates, "level": request.level}
 
@@ -108,7 +108,7 @@ class Evaluation:
     context: Context
     whole: tuple[TestSet, ...]
     testsets: tuple[TestSet, ...]
-    chosen: Chosen
+    chosen: ChosenModels
     label_map: LabelMap | str | None
     reference: ReferenceLine | str | None
     baseline: str | None
@@ -155,15 +155,17 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
     if not request.testsets:
         raise UserError("no test set is named", fix="name one with -t")
     whole = distinct([context.find(name, find_testset) for name in request.testsets])
-    runs = isinstance(request, Evaluate)
+    runs = isinstance(request, EvaluateRequest)
     chosen = choose(
         [context.bound.get(name, name) for name in request.models],
         whole,
-        model_args=parse_model_args(request.model_args) if isinstance(request, Evaluate) else None,
+        model_args=parse_model_args(request.model_args)
+        if isinstance(request, EvaluateRequest)
+        else None,
         workspace=context.workspace,
         stored=not runs,
     )
-    limit = request.limit if isinstance(request, Evaluate) else None
+    limit = request.limit if isinstance(request, EvaluateRequest) else None
     testsets = [limited(testset, limit) for testset in whole]
     label_map = request.label_map
     found = Evaluation(
@@ -177,7 +179,9 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         else context.bound.get(label_map, label_map),
         reference=context.bound.get(str(request.reference), request.reference),
         baseline=_baseline(request.baseline, whole, testsets),
-        gates=tuple(map(parse_gate, request.fail_under)) if isinstance(request, Evaluate) else (),
+        gates=tuple(map(parse_gate, request.fail_under))
+        if isinstance(request, EvaluateRequest)
+        else (),
     )
     _check(found)
     return found
@@ -225,7 +229,7 @@ def _check(job: Evaluation) -> None:
 
 
 def _check_metrics(job: Evaluation, testset: TestSet) -> None:
-    keep = job.request.keep if isinstance(job.request, Evaluate) else "logits"
+    keep = job.request.keep if isinstance(job.request, EvaluateRequest) else "logits"
     for name in job.metrics_of(testset):
         metric = get_metric(name)
         if keep == "topk" and (metric.needs_logits or metric.ranks > TOP_K):

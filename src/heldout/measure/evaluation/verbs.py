@@ -32,7 +32,13 @@ from heldout.measure.evaluation.prediction import (
     limited,
     note_failures,
 )
-from heldout.measure.evaluation.requests import Compare, Evaluate, Fit, Predict, Score
+from heldout.measure.evaluation.requests import (
+    CompareRequest,
+    EvaluateRequest,
+    FitRequest,
+    PredictRequest,
+    ScoreRequest,
+)
 from heldout.measure.evaluation.resolve import Evaluation, drawn, image_source, misses, resolve
 from heldout.measure.score.compare import compare as compare_pairs
 from heldout.measure.score.compare import consistency_records
@@ -47,7 +53,7 @@ from heldout.models.predictions.run_models import predict as run_models
 _SHOWN_FAILURES = 10
 
 
-def evaluate(request: Evaluate, context: Context) -> Result:
+def evaluate(request: EvaluateRequest, context: Context) -> Result:
     """Predict what is missing, then measure, score, compare and fit."""
     check_writable(request.out)
     job = resolve(request, context)
@@ -68,12 +74,12 @@ def evaluate(request: Evaluate, context: Context) -> Result:
     return results
 
 
-def report_path(request: Evaluate, context: Context) -> Path:
+def report_path(request: EvaluateRequest, context: Context) -> Path:
     """Where the report goes."""
     return request.out or context.workspace.runs / "eval" / "report.html"
 
 
-def _how(request: Evaluate | Predict, context: Context) -> dict[str, Any]:
+def _how(request: EvaluateRequest | PredictRequest, context: Context) -> dict[str, Any]:
     """How models are run."""
     return {
         "workspace": context.workspace,
@@ -131,7 +137,7 @@ def _list_failures(failures: Sequence[FailedImage], to: Path, context: Context) 
     )
 
 
-def predict(request: Predict, context: Context) -> Result:
+def predict(request: PredictRequest, context: Context) -> Result:
     """Run models on test sets into the store."""
     whole = distinct([context.find(name, find_testset) for name in request.testsets])
     chosen = choose(
@@ -170,7 +176,7 @@ def predict(request: Predict, context: Context) -> Result:
     return Result(records=records, code=EXIT_FAILED_IMAGES if failures else EXIT_DONE)
 
 
-def score(request: Score, context: Context) -> Result:
+def score(request: ScoreRequest, context: Context) -> Result:
     """The same evaluation, of what is stored."""
     if request.pooled:
         return score_pooled(request, context)
@@ -189,14 +195,15 @@ def _measured(job: Evaluation) -> Iterator[Measured]:
         yield found
 
 
-def _stored(request: Compare | Fit, context: Context, **given: Any) -> Evaluation:
+def _stored(request: CompareRequest | FitRequest, context: Context, **given: Any) -> Evaluation:
     """The evaluation behind a comparison or a fit."""
     return resolve(
-        Score(models=request.models, metrics=(request.metric,), **drawn(request), **given), context
+        ScoreRequest(models=request.models, metrics=(request.metric,), **drawn(request), **given),
+        context,
     )
 
 
-def compare(request: Compare, context: Context) -> Result:
+def compare(request: CompareRequest, context: Context) -> Result:
     """Each model against the first one, or all pairs, on every test set; p values are Holm's."""
     job = _stored(
         request,
@@ -226,7 +233,7 @@ def compare(request: Compare, context: Context) -> Result:
     return Results(records=tuple(records), lines=lines, measured=tuple(measured))
 
 
-def fit(request: Fit, context: Context) -> Result:
+def fit(request: FitRequest, context: Context) -> Result:
     """A line of new on original accuracy."""
     if request.population:
         population = read_population(

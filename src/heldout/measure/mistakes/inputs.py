@@ -24,7 +24,7 @@ from heldout.models.predictions.ledger import stored_predictions
 
 
 @dataclass(frozen=True)
-class Inputs:
+class MistakeInputs:
     """A test set, names of its truths, and the models and files of mistakes that were named.
 
     ``collapse``, ``mapping``  names or files of a collapse table and of a label map
@@ -99,7 +99,7 @@ class Inputs:
 
 def read_inputs(
     request: Request, context: Context, *, every_truth: bool = False, **other: Any
-) -> Inputs:
+) -> MistakeInputs:
     """What a request names; ``other`` are fields in place of its own.
 
     Without truths it is the set's default one, or with ``every_truth`` all that it has.
@@ -115,7 +115,7 @@ def read_inputs(
         testset.truth(name)
     if not truths:
         truths = list(testset.truths) if every_truth else [testset.card.default_truth]
-    return Inputs(
+    return MistakeInputs(
         context,
         testset,
         tuple(dict.fromkeys(truths)),

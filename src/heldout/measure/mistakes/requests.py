@@ -74,7 +74,7 @@ class ModelMistakes(Request, frozen=True, kw_only=True):
     level: Level = 0.95
 
 
-class Confusions(ModelMistakes, frozen=True, kw_only=True):
+class ConfusionsRequest(ModelMistakes, frozen=True, kw_only=True):
     """List which classes are taken for which, under any truth.
 
     A .json file of --out is as published, [first, second, n] by class ids; .csv has names too.
@@ -89,7 +89,7 @@ class Confusions(ModelMistakes, frozen=True, kw_only=True):
     out: Out | None = None
 
 
-class Shared(ModelMistakes, frozen=True, kw_only=True):
+class SharedRequest(ModelMistakes, frozen=True, kw_only=True):
     """List what all or many models miss together, and labels to doubt.
 
     Counts are given under every truth of the set, pairs of models under its default one, unless
@@ -111,7 +111,7 @@ class Shared(ModelMistakes, frozen=True, kw_only=True):
             raise RequestError("{out} asks about one truth", fix="name one {truths}")
 
 
-class Diff(ModelMistakes, frozen=True, kw_only=True):
+class MistakeDiffRequest(ModelMistakes, frozen=True, kw_only=True):
     """List what a new model fixes, breaks, and still misses, by image.
 
     --out writes a page (HTML) with the images.
@@ -122,7 +122,7 @@ class Diff(ModelMistakes, frozen=True, kw_only=True):
     out: Out | None = None
 
 
-class Slices(Request, frozen=True, kw_only=True):
+class SlicesRequest(Request, frozen=True, kw_only=True):
     """Search conjunctions of up to three columns for where a model fails.
 
     Corrected for the search by shuffles; where images come in clusters, found on one half and measured
@@ -150,7 +150,7 @@ class Slices(Request, frozen=True, kw_only=True):
     seed: Seed = 0
 
 
-class Cooccurrence(Request, frozen=True, kw_only=True):
+class CooccurrenceRequest(Request, frozen=True, kw_only=True):
     """List pairs of classes that are labels of one image.
 
     Labels are the image's own class and those of the set's ReaL truth, else of a multi-label one,
@@ -167,7 +167,7 @@ class Cooccurrence(Request, frozen=True, kw_only=True):
     top: Top | None = None
 
 
-class Summary(Request, frozen=True, kw_only=True):
+class SummaryRequest(Request, frozen=True, kw_only=True):
     """Count judged mistakes by category and severity; compare files.
 
     With a test set, also the accuracy that the lists leave, if they are complete.
@@ -187,7 +187,7 @@ class Summary(Request, frozen=True, kw_only=True):
         needs(self, "truth", "testset")
 
 
-class Propose(Request, frozen=True, kw_only=True):
+class ProposeRequest(Request, frozen=True, kw_only=True):
     """Propose a category for every mistake, with evidence; people decide.
 
     Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
@@ -252,7 +252,7 @@ class Reviewed(Request, frozen=True, kw_only=True):
     seed: Seed = 0
 
 
-class Queue(Reviewed, frozen=True, kw_only=True):
+class QueueRequest(Reviewed, frozen=True, kw_only=True):
     """List (image, prediction) pairs to judge, most informative first.
 
     --out writes them as a .csv or .jsonl file. Fill in answer, category, severity and who; heldout
@@ -278,7 +278,7 @@ class Queue(Reviewed, frozen=True, kw_only=True):
             unused(self, "{aim} hard", "average", "seed")
 
 
-class Accuracy(Reviewed, frozen=True, kw_only=True):
+class AccuracyRequest(Reviewed, frozen=True, kw_only=True):
     """Bound and estimate accuracy where predictions are not reviewed yet.
 
     Bounds are the accuracy if all that is open were wrong, or right. The estimate rests on answers
@@ -295,7 +295,7 @@ class Accuracy(Reviewed, frozen=True, kw_only=True):
         _check_share(self)
 
 
-class Panel(Request, frozen=True, kw_only=True):
+class PanelRequest(Request, frozen=True, kw_only=True):
     """Measure how far reviewers agree, and lay their rulings together.
 
     --add-truth adds a revision of the truth to the set, rulings laid over it. --out writes wrong
@@ -323,7 +323,7 @@ class Panel(Request, frozen=True, kw_only=True):
         needs(self, "models", "out")
 
 
-def _check_share(request: Accuracy | Panel) -> None:
+def _check_share(request: AccuracyRequest | PanelRequest) -> None:
     if request.rule not in ("threshold", "dawid-skene"):
         unused(request, f"{{rule}} {request.rule}", "share")
     elif request.rule == "threshold" and request.share is None:

@@ -34,7 +34,7 @@ from heldout.measure.mistakes.evidence import (
     evidence_table,
     gather_knowledge,
 )
-from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
+from heldout.measure.mistakes.inputs import MistakeInputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     PARTS,
     PanelAgreement,
@@ -91,7 +91,7 @@ class ProposedMistake(Proposal, frozen=True, kw_only=True):
         return "; ".join(item.text for item in self.evidence)
 
 
-def propose(request: requests.Propose, context: Context) -> Result:
+def propose(request: requests.ProposeRequest, context: Context) -> Result:
     """A proposal for every mistake."""
     inputs = read_inputs(request, context, collapse=None)
     testset, truth = inputs.testset, inputs.truth
@@ -151,7 +151,7 @@ def _agreement(proposals: Sequence[Proposal], answers: Answers) -> str:
     )
 
 
-def judged_answers(inputs: Inputs, names: Sequence[str]) -> dict[str, Answers]:
+def judged_answers(inputs: MistakeInputs, names: Sequence[str]) -> dict[str, Answers]:
     """Judged mistakes by where they come from: files, or the workspace's judgements."""
     testset = inputs.testset
     if list(names) == ["none"]:
@@ -164,7 +164,7 @@ def judged_answers(inputs: Inputs, names: Sequence[str]) -> dict[str, Answers]:
     return {"the workspace": found} if found else {}
 
 
-def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
+def located(inputs: MistakeInputs, answers: Answers, *, where: str) -> Mistakes:
     """Judged pairs as mistakes under the truth; what does not fit is noted."""
     truth, note = inputs.truth, inputs.context.note
     found, unknown, right = mistakes_at(inputs.testset, answers, truth=truth)
@@ -175,7 +175,9 @@ def located(inputs: Inputs, answers: Answers, *, where: str) -> Mistakes:
     return found
 
 
-def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mistakes]) -> Knowledge:
+def gathered(
+    inputs: MistakeInputs, request: requests.ProposeRequest, mistakes: Sequence[Mistakes]
+) -> Knowledge:
     """The knowledge that a request names, about these mistakes."""
     testset = inputs.testset
     knowledge = gather_knowledge(
@@ -210,7 +212,7 @@ def gathered(inputs: Inputs, request: requests.Propose, mistakes: Sequence[Mista
     return replace(knowledge, outsiders=outsiders)
 
 
-def _peers(inputs: Inputs, names: Sequence[str]) -> list[Predictions] | None:
+def _peers(inputs: MistakeInputs, names: Sequence[str]) -> list[Predictions] | None:
     """Stored predictions of other models that are in a label space that can be read."""
     if list(names) == ["none"]:
         return None
@@ -233,7 +235,7 @@ def _peers(inputs: Inputs, names: Sequence[str]) -> list[Predictions] | None:
     return kept or None
 
 
-def _reviewed(request: requests.Reviewed, context: Context) -> tuple[Inputs, Verdicts, str]:
+def _reviewed(request: requests.Reviewed, context: Context) -> tuple[MistakeInputs, Verdicts, str]:
     """What people judge under one truth, and the average that fits it."""
     testset = context.find(request.testset, find_testset)
     truth = request.truth or truth_of_kind(testset, "multilabel")
@@ -261,7 +263,7 @@ class QueuedPair:
     proposed: str
 
 
-def queue(request: requests.Queue, context: Context) -> Result:
+def queue(request: requests.QueueRequest, context: Context) -> Result:
     """Pairs to judge in the order of the aim, as a table or as a file to fill in."""
     inputs, verdicts, average = _reviewed(request, context)
     testset = inputs.testset
@@ -296,7 +298,7 @@ def queue(request: requests.Queue, context: Context) -> Result:
     )
 
 
-def _proposals(mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
+def _proposals(mistakes: Mistakes, inputs: MistakeInputs) -> tuple[Proposal, ...]:
     if not len(mistakes):
         return ()
     knowledge = gather_knowledge(
@@ -308,7 +310,7 @@ def _proposals(mistakes: Mistakes, inputs: Inputs) -> tuple[Proposal, ...]:
     return propose_by(evidence_table(mistakes, knowledge))
 
 
-def panel(request: requests.Panel, context: Context) -> Result:
+def panel(request: requests.PanelRequest, context: Context) -> Result:
     """How far reviewers agree, and what they rule; a revised truth, a file of mistakes."""
     testset = context.find(request.testset, find_testset)
     answers = judgements_about(testset, context.workspace.judgements)
@@ -351,7 +353,7 @@ def panel(request: requests.Panel, context: Context) -> Result:
 
 
 def _add_revision(
-    request: requests.Panel,
+    request: requests.PanelRequest,
     testset: TestSet,
     made: Mapping[Key, Ruling],
     answers: Sequence[Judgement],
@@ -369,7 +371,7 @@ def _add_revision(
 
 
 def _write_mistakes(
-    request: requests.Panel,
+    request: requests.PanelRequest,
     path: Path,
     testset: TestSet,
     made: Mapping[Key, Ruling],
@@ -426,7 +428,7 @@ def _agreement_records(
             yield replace(share, n=n, name="cohen_kappa", at=f"{one} and {other}", value=kappa)
 
 
-def accuracy(request: requests.Accuracy, context: Context) -> Result:
+def accuracy(request: requests.AccuracyRequest, context: Context) -> Result:
     """The accuracy of every model: bounds, and an estimate from the answers to the queue."""
     inputs, verdicts, average = _reviewed(request, context)
     absent = len(empty_classes(verdicts))

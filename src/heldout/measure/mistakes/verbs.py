@@ -37,7 +37,7 @@ from heldout.measure.mistakes.confusions import (
     write_confusion_file,
 )
 from heldout.measure.mistakes.confusions import confusions as confusions_of
-from heldout.measure.mistakes.inputs import Inputs, read_inputs, truth_of_kind
+from heldout.measure.mistakes.inputs import MistakeInputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     file_agreement,
@@ -55,7 +55,7 @@ from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
 from heldout.stats.intervals import wilson
 
 
-def confusions(request: requests.Confusions, context: Context) -> Result:
+def confusions(request: requests.ConfusionsRequest, context: Context) -> Result:
     """Pairs of classes with counts; beside those of a published file, or written as one."""
     found = [
         confusions_of(verdicts, directed=request.directed)
@@ -97,7 +97,7 @@ def _against(found: Confusions, path: Path) -> Iterator[Any]:
     yield from differences
 
 
-def shared(request: requests.Shared, context: Context) -> Result:
+def shared(request: requests.SharedRequest, context: Context) -> Result:
     """What models miss together under each truth, images to doubt, and pairs of models."""
     inputs = read_inputs(request, context, every_truth=request.out is None)
     judged = inputs.verdicts()
@@ -135,7 +135,7 @@ def _write_label_queue(
     )
 
 
-def _overlaps(verdicts: Verdicts, request: requests.Shared) -> list[Any]:
+def _overlaps(verdicts: Verdicts, request: requests.SharedRequest) -> list[Any]:
     """Pairs of models, those first that are more alike than their accuracies explain."""
     return sorted(
         overlaps(verdicts, request.of, level=request.level),
@@ -173,7 +173,7 @@ class ModelChanges:
 _COMPARED = ("difference", "low", "high", "p", "test", "reason")
 
 
-def diff(request: requests.Diff, context: Context) -> Result:
+def diff(request: requests.MistakeDiffRequest, context: Context) -> Result:
     """What became of mistakes between two models, image by image; the page draws the first truth."""
     files = [path.stem.removesuffix("_mistakes") for path in request.mistake_files]
     old, new = request.old, request.new
@@ -216,7 +216,7 @@ def diff(request: requests.Diff, context: Context) -> Result:
     return Result(records=[*numbers, *rows], brief=brief, drawn=(found[0], inputs))
 
 
-def slices(request: requests.Slices, context: Context) -> Result:
+def slices(request: requests.SlicesRequest, context: Context) -> Result:
     """The worst conjunctions of columns for each model, corrected for the search."""
     inputs = read_inputs(request, context)
     testset, truth = inputs.testset, inputs.truth
@@ -276,7 +276,7 @@ class SeenTogether(ClassPair):
     n: int
 
 
-def cooccurrence(request: requests.Cooccurrence, context: Context) -> Result:
+def cooccurrence(request: requests.CooccurrenceRequest, context: Context) -> Result:
     """Pairs of classes that a truth sees together, with how many images have both."""
     inputs = read_inputs(request, context)
     testset = inputs.testset
@@ -331,7 +331,7 @@ class CategoryCount:
     level: float
 
 
-def summary(request: requests.Summary, context: Context) -> Result:
+def summary(request: requests.SummaryRequest, context: Context) -> Result:
     """Judged mistakes of files, whether the files agree, and the accuracy that they leave."""
     inputs = None
     if request.testset is None:
@@ -387,7 +387,7 @@ def _categories(file: MistakeFile, *, fold: bool, level: float) -> Iterator[Cate
         )
 
 
-def _scores(inputs: Inputs, level: float) -> list[Score]:
+def _scores(inputs: MistakeInputs, level: float) -> list[Score]:
     """The accuracy that lists of mistakes leave, if they are complete."""
     testset, truth = inputs.testset, inputs.truth
     many = testset.card.truths[truth].get("kind") == "multilabel"

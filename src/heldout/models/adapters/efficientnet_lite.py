@@ -166,7 +166,7 @@ CROP_PADDING = 32
 
 
 @dataclass(frozen=True)
-class Variant:
+class LiteVariant:
     """A built-in model: its input's side, its depth, and its weights.
 
     ``repeats``  blocks of each stage
@@ -199,19 +199,19 @@ class Variant:
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant(
+        LiteVariant(
             "lite0",
             224,
             (1, 2, 2, 3, 3, 4, 1),
             "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         ),
-        Variant(
+        LiteVariant(
             "lite1",
             240,
             (1, 3, 3, 4, 4, 5, 1),
             "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
         ),
-        Variant(
+        LiteVariant(
             "lite2",
             260,
             (1, 3, 3, 4, 4, 5, 1),

@@ -25,7 +25,7 @@ _PROBABILITIES = ("prob", "probs", "probability", "probabilities")
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """The columns of a table of outputs: one of lists, or several with a rank or class each."""
 
     ids: str
@@ -34,7 +34,7 @@ class Shape:
     probabilities: bool
 
 
-def find_shape(names: Sequence[str], path: Path, *, label_space: LabelSpace) -> Shape:
+def find_shape(names: Sequence[str], path: Path, *, label_space: LabelSpace) -> TableShape:
     """The columns by name."""
     shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     ids = next((name for name in _IDS if name in names), None)
@@ -61,7 +61,7 @@ def find_shape(names: Sequence[str], path: Path, *, label_space: LabelSpace) -> 
             fix=f"name them index, label, topk, logit or prob; it has {shown}",
         )
     stems = {re.split(r"[_\d]", name)[0] for name in values}
-    return Shape(ids, classes, values, bool(stems & set(_PROBABILITIES)))
+    return TableShape(ids, classes, values, bool(stems & set(_PROBABILITIES)))
 
 
 def _ranked(names: Sequence[str], stems: Sequence[str]) -> tuple[str, ...]:
