@@ -84,7 +84,7 @@ def test_unknown_class_in_a_dataset_file(run: Run, published: Path) -> None:
     value["image_filenames"][3][1] = "n99999999"
     path.write_text(json.dumps(value))
     ran = run("import", "testset", path, "--classes", published / "metadata/class_info.json")
-    refused(ran, "new-set-1.json", "n99999999", "--classes")
+    refused(ran, "new-set-1", "n99999999", "--classes")
     refused(
         run("import", "testset", published / "datasets/imagenet-validation-original.json"),
         "imagenet-1k",

@@ -226,6 +226,7 @@ from pathlib import Path
 sys.path[:0] = sys.argv[3:]
 from heldout.models.predictions.run_models import predict
 from heldout.core.workspace import Workspace
+from tests.torch.test_gpu_cuda import job_set, resnet
 predict(job_set(), [resnet(0), resnet(1)], workspace=Workspace(Path(sys.argv[1])), images=sys.argv[2])
 """
 

@@ -103,7 +103,6 @@ def embed(
     *,
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
-    dtype: str = "float32",
     workers: int | None = None,
     shard: Shard | None = None,
     progress: Progress = no_progress,
@@ -112,16 +111,15 @@ def embed(
 
     An image that cannot be read has a row of NaN, and is listed in ``facts["failures"]``; it is
     tried again by every call.
-    ``dtype`` float16 halves the file; the vectors are then those numbers. With ``shard`` only that
-    share is made here; until all shares are there, asking for the vectors is refused.
+    With ``shard`` only that share is made here; until all shares are there, asking for the vectors
+    is refused.
     """
     files = image_files(pool, images)
     ids = pool.images["image_id"].to_pylist()
     unknown = sum(digest is None for digest in files.digests)
     listed = [[name, digest] for name, digest in zip(ids, files.digests, strict=True)]
     what = sha256_text(canonical_json(listed))
-    suffix = "" if dtype == "float32" else "-f16"
-    folder = embeddings_folder(workspace, encoder) / f"{what[:12]}{suffix}"
+    folder = embeddings_folder(workspace, encoder) / what[:12]
     key = encoder_key(encoder)
     size = unit_images(len(ids))
     units = [
@@ -134,7 +132,7 @@ def embed(
     results = JobResults(workspace.runs / f"embed-{what[:12]}-{key[:12]}")
     work = EmbedWork(files, encoder)
     known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
-    vectors = np.empty((len(ids), encoder.dimension), dtype)
+    vectors = np.empty((len(ids), encoder.dimension), np.float32)
     noted = known.facts["failures"] if known is not None else {}
     failures = {row: noted[image] for row, image in enumerate(ids) if image in noted}
 

@@ -153,8 +153,8 @@ def test_ids_may_hold_what_ends_a_line_elsewhere(tmp_path: Path) -> None:
         ("a.csv", "image_id,class_id\na,cat\na,dog\n", "'a' is 'dog' here and 'cat' before"),
         ("a.csv", "image_id,class_id\n,cat\n", "line 2 has no image_id and class_id"),
         ("a.csv", 'image_id,class_id\n"' + "a" * 200_000 + '",b\n', "is not valid CSV"),
-        ("a.jsonl", "{\n", "line 1 is not valid JSON"),
-        ("a.jsonl", "[1]\n", "line 1 is not an object"),
+        ("a.jsonl", "{\n", "line 1 is not a JSON object"),
+        ("a.jsonl", "[1]\n", "line 1 is not a JSON object"),
         ("a.jsonl", '{"image_id": "a", "class_id": 3}\n', "class_id is not text"),
     ],
 )

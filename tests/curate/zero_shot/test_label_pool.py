@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heldout.core.engine import Shard
-from heldout.core.errors import ExistsError, NotApplicable, UserError
+from heldout.core.errors import ExistsError, NotApplicable
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.assign import parse_similarities
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings
@@ -26,7 +26,7 @@ from heldout.data.images.preprocessing import pixels_of
 from heldout.data.labels import LabelSpace
 from heldout.data.testset.testset import load, save
 from heldout.data.testset.verify import verify
-from heldout.models.embeddings import Embeddings, embed, embeddings_folder
+from heldout.models.embeddings import Embeddings, embed
 from heldout.testing.encoder import FakeEncoder
 
 # embedding
@@ -148,17 +148,6 @@ def test_nothing_readable_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images" / "bad.png").write_bytes(b"no image")
     with pytest.raises(NotApplicable, match="none of the 1 images"):
         embed(folder_pool(tmp_path / "images"), FakeEncoder(), workspace=Workspace(tmp_path))
-
-
-def test_half_precision_is_kept_apart(colour_folder: Path, tmp_path: Path) -> None:
-    pool, workspace = folder_pool(colour_folder), Workspace(tmp_path)
-    full = embed(pool, FakeEncoder(), workspace=workspace)
-    half = embed(pool, FakeEncoder(), workspace=workspace, dtype="float16")
-    assert half.vectors.dtype == np.float16
-    np.testing.assert_array_equal(half.vectors, full.vectors.astype(np.float16))
-    assert len(list(embeddings_folder(workspace, FakeEncoder()).iterdir())) == 2
-    with pytest.raises(UserError, match="float32 or float16"):
-        embed(pool, FakeEncoder(), workspace=workspace, dtype="int8")
 
 
 # zero shot

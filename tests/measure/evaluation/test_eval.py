@@ -153,8 +153,8 @@ def test_evaluate_takes_names_that_can_be_loaded(place: Workspace, tmp_path: Pat
     one = heldout.evaluate(f"{file}:a", SETS[:2], metrics=["top1"], workspace=place)
     assert set(calls(tmp_path)) == {"a"} and [s.model for s in one.scores] == ["a", "a"]
     seen = len(calls(tmp_path))
-    (tmp_path / "list.txt").write_text(f"{file}:a  # again\n{file}:b\n")
-    both = heldout.evaluate(f"@{tmp_path / 'list.txt'}", SETS[0], metrics=["top1"], workspace=place)
+    names = [f"{file}:a", f"{file}:b"]
+    both = heldout.evaluate(names, SETS[0], metrics=["top1"], workspace=place)
     assert [s.model for s in both.scores] == ["a", "b"]
     assert set(calls(tmp_path)[seen:]) == {"b"}
     testset = find_testset(place, SETS[0])
@@ -239,7 +239,7 @@ def test_what_is_no_model_says_how_to_make_one(place: Workspace) -> None:
 
 
 def test_which_texts_are_run() -> None:
-    for text in ("lite2", "onnx:m.onnx", "a/b.py:model", "@list", "predictions:x.npy", "timm:x"):
+    for text in ("lite2", "onnx:m.onnx", "a/b.py:model", "predictions:x.npy", "timm:x"):
         assert can_be_run(text), text
     for text in ("resnet50", "all", "*", "lite*", "lite0@0123456789ab", "b.py", "nothing:x"):
         assert not can_be_run(text), text

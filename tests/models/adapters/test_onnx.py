@@ -183,7 +183,6 @@ WRONG = {
     "text mean": ({}, {"mean": ["a", "b", "c"]}, "numbers"),
     "zero std": ({}, {"std": [1, 0, 1]}, "not above 0"),
     "infinite mean": ({}, {"mean": [1e999, 0, 0]}, "finite"),
-    "true scale": ({}, {"scale": True}, "numbers"),
     "colours": ({}, {"colours": "RBG"}, "use RGB, BGR"),
     "order": ({}, {"layout": "CHWN"}, "use NCHW, NHWC"),
     "unknown field": ({}, {"centre": 1}, "has no field 'centre'"),

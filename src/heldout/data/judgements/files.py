@@ -110,7 +110,9 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
-                raise BadFile(path, f"{where} is not a JSON object", fix="write one a line")
+                raise BadFile(
+                    path, f"{where} is not a JSON object", fix="write one object per line"
+                )
             _check_version(path, row.get("schema_version", SCHEMA_VERSION))
             yield where, row
 

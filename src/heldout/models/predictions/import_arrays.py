@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.arrays import load_array
-from heldout.core.errors import BadFile, NotFound
+from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.core.files import read_json
 from heldout.data.testset import TestSet
 from heldout.models.predictions.predictions import top_k
@@ -205,3 +205,32 @@ def labels_in_order(testset: TestSet, image_ids: Sequence[str]) -> np.ndarray:
 
 def _file_name(image_id: str) -> str:
     return image_id.rpartition("/")[2]
+
+
+def check_order(
+    topk: np.ndarray, testset: TestSet, image_ids: Sequence[str], *, path: Path
+) -> None:
+    """Refuse outputs that are at chance in the stated order and far better in another known one."""
+    first = topk[:, 0]
+
+    def hits(ids: Sequence[str]) -> int:
+        labels = labels_in_order(testset, ids)
+        return int(((first == labels) & (labels >= 0)).sum())
+
+    # What a random order would give: each prediction meets the set's own mix of classes.
+    classes = len(testset.label_space)
+    known = labels_in_order(testset, image_ids)
+    shares = np.bincount(known[known >= 0], minlength=classes) / len(first)
+    chance = float(np.bincount(first[first >= 0], minlength=classes) @ shares)
+    limit = chance + 6 * np.sqrt(chance) + 3  # six standard deviations: no random order gets there
+    found = hits(image_ids)
+    if found > limit or len(testset) != len(first):
+        return
+    for order in NAMED:
+        other = hits(image_order(testset, order))
+        if other > max(2 * found, limit):
+            raise MismatchError(
+                f"{path}: its rows are not in the stated order: {found:,} of {len(first):,} top-1 "
+                f"predictions are right, {other:,} in the order {order!r}",
+                fix=f"--order {order}",
+            )

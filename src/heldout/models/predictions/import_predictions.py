@@ -17,6 +17,7 @@ from heldout.data.importing import match_images, read_classes
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet, find_testset
 from heldout.models.predictions.import_arrays import (
+    check_order,
     image_order,
     labels_in_order,
     looks_reversed,
@@ -75,6 +76,8 @@ def import_predictions(
                     f"{first:.2%}, the last for {last:.2%} of {testset.name}): reversed"
                 )
                 outputs = replace_values(outputs, topk=np.ascontiguousarray(outputs.topk[:, ::-1]))
+            else:
+                check_order(outputs.topk, testset, ids, path=path)
     elif path.suffix in TABLE_SUFFIXES:
         ids, outputs = read_prediction_table(path, label_space=space)
         ids, found = _named_in(testset, ids, path)

@@ -254,6 +254,3 @@ def test_classes_that_no_folder_may_be_called_import_again(
         )
     )
     assert found == dict(zip(ids, names, strict=True))
-    both = LabelSpace.from_ids("both", ["a/b", "a%2Fb", *names[1:]])
-    with pytest.raises(UserError, match="fits the classes 'a%2Fb' and 'a/b'"):
-        read_folders(tmp_path / "out", name="odd", label_space=both, names="id")
