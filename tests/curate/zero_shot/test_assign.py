@@ -149,12 +149,12 @@ def test_results_do_not_depend_on_neighbours_workers_or_order() -> None:
     for temperature in (1.0, 100.0):
         # Sums are of float32 products, whose last bits may depend on a row's place in its block.
         np.testing.assert_allclose(
-            whole.lse[temperature][order], turned.lse[temperature], rtol=1e-8
+            whole.lse[temperature][order], turned.lse[temperature], rtol=1e-6
         )
     same = assign(images, space, k=2, temperatures=[1, 100], workers=1)
     np.testing.assert_array_equal(same.lse[100.0], whole.lse[100.0])
     alone = assign(images[600:601], space, k=2, temperatures=[1, 100])
-    np.testing.assert_allclose(alone.lse[1.0][0], whole.lse[1.0][600], rtol=1e-8)
+    np.testing.assert_allclose(alone.lse[1.0][0], whole.lse[1.0][600], rtol=1e-6)
 
 
 def test_vectors_without_a_direction_have_no_label() -> None:
