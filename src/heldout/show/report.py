@@ -17,10 +17,8 @@ from heldout.measure.evaluation.flow import MistakeCollector, Results
 from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.verbs import report_path
 from heldout.measure.mistakes.tally import Study
-from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict
-from heldout.measure.score.slice_search import is_discovery
+from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict, is_discovery
 from heldout.models.predictions import PredictionStore, StoredRun
-from heldout.show.exports import write_figures
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
 from heldout.show.requests import ReportRequest
@@ -59,6 +57,8 @@ def report(request: ReportRequest, context: Context) -> Result:
     write_report(data, page)
     context.say(f"wrote {page}")
     if request.figures is not None:
+        from heldout.show.exports import write_figures
+
         write_figures(data, request.figures)
         context.say(f"wrote {request.figures}")
     return Result(value=page)

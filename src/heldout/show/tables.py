@@ -8,8 +8,14 @@ from typing import NamedTuple
 
 from heldout.measure.mistakes.panel import JUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED_CATEGORIES, MAJOR
-from heldout.measure.score.records import Score, Summary
-from heldout.measure.score.slice_search import DISCOVERED, DISCOVERED_P, DISCOVERED_REST, SEARCHED
+from heldout.measure.score.records import (
+    DISCOVERED,
+    DISCOVERED_P,
+    DISCOVERED_REST,
+    SEARCHED,
+    Score,
+    Summary,
+)
 from heldout.measure.score.slices import number_of, parse_slice
 from heldout.show.mistakes import MistakeSection
 from heldout.show.thumbnails import Example

@@ -11,8 +11,16 @@ from typing import TypeVar
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
-from heldout.measure.score.records import Comparison, Fit, Learning, Record, Score, Summary, Tally
-from heldout.measure.score.slice_search import is_discovery
+from heldout.measure.score.records import (
+    Comparison,
+    Fit,
+    Learning,
+    Record,
+    Score,
+    Summary,
+    Tally,
+    is_discovery,
+)
 from heldout.measure.score.slices import ALL, number_of, parse_slice, values_in_order
 from heldout.show.learning import LearningSection
 from heldout.show.mistakes import MistakeCard, MistakeSection

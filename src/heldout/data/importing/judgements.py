@@ -16,9 +16,11 @@ from heldout.data.judgements.consensus import current_answers, not_replaced
 from heldout.data.judgements.files import read_judgements, rows_of_file
 from heldout.data.judgements.for_testset import SubjectCheck, sets_of
 from heldout.data.judgements.judgement import (
+    AIM,
     CATEGORIES,
     NO_MISTAKE,
     QUESTIONS,
+    QUEUE,
     SEVERITIES,
     WITHDRAWN,
     Judgement,
@@ -37,7 +39,6 @@ from heldout.data.published.imagenetv2 import (
 )
 from heldout.data.testset import TestSet, find_testset
 
-QUEUE, AIM = "queue", "aim"
 ASKED: tuple[str, ...] = (
     "rank",
     "testset",

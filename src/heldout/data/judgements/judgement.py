@@ -19,6 +19,9 @@ from heldout.core.workspace import check_slug
 WITHDRAWN = "withdrawn"
 """The answer, open to every question, by which a person takes an earlier answer back."""
 
+QUEUE, AIM = "queue", "aim"
+"""Keys of evidence: the review queue that an answer belongs to, and what the queue was for."""
+
 FIELDS: tuple[str, ...] = (
     "judgement_id",
     "question",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,6 @@ def diagnose(
     *,
     truth: str | None = None,
     cheap: bool = False,
-    hashes: Mapping[str, str] | None = None,
 ) -> list[Finding]:
     """What is wrong with a test set, and with models' outputs on it; worst first.
 
@@ -54,7 +53,6 @@ def diagnose(
     ``truth``  the truth to judge by; the first single-label one by default
     ``cheap``  leave out what is seldom wrong and takes long: exchanged classes of models that are
                otherwise right
-    ``hashes`` hashes of the models' outputs by name, where they are known already
     """
     models = [predictions] if isinstance(predictions, Predictions) else predictions
     labels = single_labels(testset, truth)
@@ -64,7 +62,7 @@ def diagnose(
     for model in models:
         case = align(testset, model, labels=labels)
         findings += diagnose_case(case, cheap=cheap)
-        known = first.setdefault((hashes or {}).get(model.model) or model.hash, model.model)
+        known = first.setdefault(model.hash, model.model)
         if known != model.model:
             same.append(
                 case.finding(

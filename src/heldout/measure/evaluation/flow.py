@@ -56,11 +56,10 @@ from heldout.measure.score.fits import (
     robustness_scores,
 )
 from heldout.measure.score.measure import Measured, measure
+from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
-from heldout.measure.score.revisions import score_revisions
 from heldout.measure.score.slices import ALL, entry_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
-from heldout.models.predictions.import_predictions import import_predictions
 from heldout.models.predictions.ledger import CurrentImages
 from heldout.models.predictions.ledger import stored_predictions as stored_predictions
 
@@ -243,19 +242,21 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
         outputs = find_outputs(job, testset, full, stored, notes)
         label_map = job.map_from(outputs[0].label_space, testset)
-        notes += check_outputs(testset, outputs, label_map=label_map)
-        failed: FailedRows = {}
+        metrics = job.metrics_of(testset)
+        seen = OutputReader(testset, outputs, metrics, label_map)
+        failed = seen.failed
         collector = None
         if request.mistakes:
             collector = MistakeCollector(testset, truth=request.truth, label_map=label_map)
         group = measure(
             testset,
-            _noting_failures(outputs, testset, failed, collector),
-            metrics=job.metrics_of(testset),
+            seen.read(collector),
+            metrics=metrics,
             truth=request.truth,
             label_map=label_map,
             absent_classes=request.absent_classes,
         )
+        notes += merged_lines(diagnose(testset, seen.guesses, cheap=True))
         failures += failed_images(testset, failed)
         dropped = failed if request.on_error == "drop" else {}
         if dropped:
@@ -340,6 +341,8 @@ def find_outputs(
                 current.check(run)
                 found.append(run)
     found += ran
+    if chosen.files:
+        from heldout.models.predictions.import_predictions import import_predictions
     for file in chosen.files:
         imported = import_predictions(file.path, full, model=file.name)
         (notes if notes is not None else []).extend(imported.run["notes"])
@@ -425,18 +428,46 @@ def factor_comparisons(
             )
 
 
-def _noting_failures(
-    outputs: Iterable[StoredRun | Predictions],
-    testset: TestSet,
-    failed: FailedRows,
-    collector: MistakeCollector | None,
-) -> Iterator[Predictions]:
-    """The same predictions; images that they have no output for are gathered in ``failed``."""
-    for predictions in map(read_output, outputs):
-        note_failures(predictions, testset, failed)
-        if collector is not None:
-            collector.see(predictions)
-        yield predictions
+class OutputReader:
+    """Reads every output once: logits only where a metric or the label map needs them.
+
+    ``failed``   images without an output
+    ``guesses``  what the doctor's cheap checks look at: outputs without logits; under a label map
+                 what is judged, guesses in the set's own classes
+    """
+
+    def __init__(
+        self,
+        testset: TestSet,
+        outputs: Sequence[StoredRun | Predictions],
+        metrics: Sequence[str],
+        label_map: LabelMap | None,
+    ) -> None:
+        self._testset, self._outputs, self._label_map = testset, outputs, label_map
+        chosen = [get_metric(name) for name in metrics]
+        restricted = label_map is not None and label_map.reading == "restricted"
+        self._logits = restricted or any(metric.needs_logits for metric in chosen)
+        self._ranks = max(metric.ranks for metric in chosen)
+        own = testset.label_space.fingerprint
+        self._mapped = label_map is not None and (
+            not label_map.overlaps and label_map.target.fingerprint == own
+        )
+        self.failed: FailedRows = {}
+        self.guesses: list[Predictions] = []
+
+    def read(self, collector: MistakeCollector | None) -> Iterator[Predictions]:
+        """The outputs one at a time."""
+        for item in self._outputs:
+            more = isinstance(item, StoredRun) and item.run["top_k"] < self._ranks
+            found = read_output(item, values=self._logits or more)
+            note_failures(found, self._testset, self.failed)
+            if collector is not None:
+                collector.see(found)
+            if self._mapped and self._label_map is not None:
+                self.guesses.append(_mapped(found, self._label_map))
+            else:
+                self.guesses.append(replace(found, logits=None, stored_hash=found.hash))
+            yield found
 
 
 def _dropping(measured: Measured, failed: set[int], absent_classes: str) -> Measured:
@@ -462,6 +493,8 @@ def score_pooled(request: ScoreRequest, context: Context) -> Results:
     Where two stored sets hold an image, the first one named is believed. Each score states its
     coverage.
     """
+    from heldout.measure.score.revisions import score_revisions
+
     pools: dict[str, list[Predictions]] = {}
     for name in request.pooled:
         testset = context.find(name, find_testset)
@@ -508,38 +541,6 @@ def label_map_argument(
     store = PredictionStore(workspace.predictions)
     runs = store.select(testset.card.images_hash, models, testset=testset.name)
     return load_label_map(text, source=runs[0].label_space, target=testset.label_space)
-
-
-def check_outputs(
-    testset: TestSet,
-    outputs: Sequence[StoredRun | Predictions],
-    *,
-    label_map: LabelMap | None = None,
-) -> list[str]:
-    """What the doctor's cheap checks find, as notes; models that show the same share a line.
-
-    Under a label map the checks look at what is judged: guesses in the set's own classes.
-    """
-    hashes = {
-        item.model: str(item.run["predictions_hash"])
-        for item in outputs
-        if isinstance(item, StoredRun)
-    }
-    guesses = _guesses(testset, outputs, label_map)
-    return merged_lines(diagnose(testset, guesses, cheap=True, hashes=hashes))
-
-
-def _guesses(
-    testset: TestSet, outputs: Sequence[StoredRun | Predictions], label_map: LabelMap | None
-) -> Iterator[Predictions]:
-    """Outputs one at a time; logits are read only where the label map takes the argmax again."""
-    own = testset.label_space.fingerprint
-    mapped = label_map
-    if label_map is not None and (label_map.overlaps or own != label_map.target.fingerprint):
-        mapped = None
-    for item in outputs:
-        found = read_output(item, values=mapped is not None and mapped.reading == "restricted")
-        yield found if mapped is None else _mapped(found, mapped)
 
 
 def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:

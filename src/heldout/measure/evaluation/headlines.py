@@ -14,7 +14,6 @@ from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import is_share, merit
 from heldout.measure.score.records import Comparison, Record, Score
 from heldout.measure.score.slices import ALL
-from heldout.stats.planning import images_for_difference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +89,8 @@ def planning_lines(
     comparisons: Sequence[Comparison], measured: Sequence[Measured], level: float
 ) -> Iterator[str]:
     """How many images would tell two models apart that these images do not."""
+    from heldout.stats.planning import images_for_difference
+
     found = {item.testset.name: item for item in measured if item.counted}
     for record in comparisons:
         item = found.get(record.testset)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -15,10 +16,11 @@ from heldout.core.schema import Document
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.data.judgements.judgement import NO_MISTAKE as NO_MISTAKE
 from heldout.measure.mistakes.evidence import EvidenceTable, feature_kinds
-from heldout.measure.mistakes.logistic import LogisticModel, fit_logistic
 from heldout.measure.mistakes.verdicts import Key
-from heldout.stats.agreement import cohen_kappa
 from heldout.stats.intervals import normal_quantile
+
+if TYPE_CHECKING:
+    from heldout.measure.mistakes.logistic import LogisticModel
 
 FINE_GRAINED = "Fine-grained error"
 OUT_OF_VOCABULARY = "Fine-grained error with OOV"
@@ -236,6 +238,9 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
 
 def learn(table: EvidenceTable, answers: Sequence[str], *, seed: int = 0) -> Learned:
     """Learn from the judged answer to each mistake of ``table``, such as its category."""
+    from heldout.measure.mistakes.logistic import fit_logistic
+    from heldout.stats.agreement import cohen_kappa
+
     counts = Counter(answers)
     common = tuple(sorted(answer for answer, n in counts.items() if n >= FEWEST))
     if len(common) < 2 or not table.columns:
@@ -269,6 +274,8 @@ def _tuned_ridge(
 
     Of equal ones the strongest.
     """
+    from heldout.measure.mistakes.logistic import fit_logistic
+
     losses, outside = [], []
     for ridge in RIDGES:
         guessed = np.empty((len(codes), categories))

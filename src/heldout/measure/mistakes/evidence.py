@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,8 +32,10 @@ from heldout.measure.mistakes.verdicts import (
     load_collapse,
 )
 from heldout.models.adapters.model import Encoder, unit_rows
-from heldout.models.embeddings import Embeddings
 from heldout.models.predictions import Predictions
+
+if TYPE_CHECKING:
+    from heldout.models.embeddings import Embeddings
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

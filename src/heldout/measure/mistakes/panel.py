@@ -14,7 +14,6 @@ import numpy as np
 from heldout.core.errors import BadFile, MismatchError, NotApplicable
 from heldout.core.files import existing_file
 from heldout.core.records import Table
-from heldout.data.importing.judgements import AIM, QUEUE, TABLES
 from heldout.data.judgements.consensus import (
     Panel,
     Rule,
@@ -24,16 +23,13 @@ from heldout.data.judgements.consensus import (
     subject_key,
 )
 from heldout.data.judgements.files import read_judgements
-from heldout.data.judgements.judgement import QUESTIONS, SEVERITIES, Judgement
+from heldout.data.judgements.judgement import AIM, QUESTIONS, QUEUE, SEVERITIES, Judgement
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.published.answers import read_mistakes
-from heldout.data.published.truths import match_images
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.categories import OTHER, Evidence, Proposal
 from heldout.measure.mistakes.verdicts import Key, Mistakes
 from heldout.measure.score.truth import truth_arrays
 from heldout.models.predictions import Predictions
-from heldout.stats.agreement import cohen_kappa, krippendorff_alpha
 from heldout.stats.bootstrap import bootstrap_statistic
 
 Basis = Literal["judged", "proposed", "unreviewed"]
@@ -304,6 +300,8 @@ def agreement(
 
     The interval of alpha comes from drawing subjects anew, all their answers together.
     """
+    from heldout.stats.agreement import krippendorff_alpha
+
     panel = answers.part(part)
     counts = panel.counts()
     several = np.flatnonzero(counts.sum(axis=1) > 1)
@@ -342,6 +340,8 @@ def agreement(
 
 
 def _kappas(panel: Panel) -> tuple[tuple[str, str, int, float], ...]:
+    from heldout.stats.agreement import cohen_kappa
+
     found = []
     for place, one in enumerate(panel.workers):
         for other in panel.workers[place + 1 :]:
@@ -381,8 +381,10 @@ class MistakeFile:
 
 def read_mistake_file(path: Path, *, label_space: LabelSpace) -> MistakeFile:
     """The published JSON, or a table of judgements (.jsonl, .csv, .parquet) with majority verdicts."""
+    from heldout.data.published.answers import read_mistakes
+
     existing_file(path, "file of mistakes")
-    if path.suffix.lower() in TABLES:
+    if path.suffix.lower() in (".jsonl", ".csv", ".parquet"):
         judged = judged_kinds(read_judgements(path, question="mistake"))
         if not judged:
             raise BadFile(path, "holds no judgements of mistakes", fix="choose the right file")
@@ -452,6 +454,8 @@ def listed_predictions(
     for one image holds the mistakes of several models and is refused. Also returns how many of its
     images are not in the test set.
     """
+    from heldout.data.published.truths import match_images
+
     pairs = list(file.verdicts)
     images = [image for image, _ in pairs]
     if len(set(images)) < len(images):

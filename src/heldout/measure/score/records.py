@@ -133,6 +133,16 @@ class Summary:
         return f"{text} at {', '.join(found)}"
 
 
+SEARCHED = "searched"
+DISCOVERED, DISCOVERED_P, DISCOVERED_REST = "discovered", "discovered_p", "discovered_rest"
+"""Names of the summaries of a search for slices."""
+
+
+def is_discovery(record: Summary) -> bool:
+    """Whether a summary is one of a search for slices."""
+    return record.name in (SEARCHED, DISCOVERED, DISCOVERED_REST, DISCOVERED_P)
+
+
 PLACES = ("critical_value", "breaking_value", "rank_correlation")
 """Summaries that are values of the column or plain numbers, not shares."""
 

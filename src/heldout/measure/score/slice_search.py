@@ -19,7 +19,14 @@ from heldout.core.records import Table
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import LEVEL, generator
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.records import Summary, estimated
+from heldout.measure.score.records import (
+    DISCOVERED,
+    DISCOVERED_P,
+    DISCOVERED_REST,
+    SEARCHED,
+    Summary,
+    estimated,
+)
 from heldout.measure.score.slices import (
     CLASS,
     Partition,
@@ -334,10 +341,6 @@ def _held_out(
     return p, replace(limits, method=f"held-out-cluster-{limits.method}"), None
 
 
-SEARCHED = "searched"
-DISCOVERED, DISCOVERED_P, DISCOVERED_REST = "discovered", "discovered_p", "discovered_rest"
-
-
 def discovery_records(discovery: Discovery) -> list[Summary]:
     """A search as summaries: how many slices were looked at, then three numbers per slice.
 
@@ -362,8 +365,3 @@ def discovery_records(discovery: Discovery) -> list[Summary]:
             Summary(**subject, name=DISCOVERED_P, n=item.n, **p),
         ]
     return records
-
-
-def is_discovery(record: Summary) -> bool:
-    """Whether a summary is one of :func:`discovery_records`."""
-    return record.name in (SEARCHED, DISCOVERED, DISCOVERED_REST, DISCOVERED_P)

@@ -41,7 +41,6 @@ from heldout.core.workspace import Workspace
 from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset import TestSet
 from heldout.models.adapters.model import Model, finite_rows
-from heldout.models.adapters.torch_model import TorchModel
 from heldout.models.predictions.ledger import CurrentImages, Ledger
 from heldout.models.predictions.pixels import ImageFiles, image_files, load_pixels
 from heldout.models.predictions.predictions import Predictions, as_stored, identity_key, top_k
@@ -148,9 +147,12 @@ def plan_predictions(
 
 def runs_on_gpu(model: Model) -> bool:
     """Whether a model can take the GPU path: a torch module, in float32, on a CUDA device."""
+    if not str(getattr(model, "device", "")).startswith("cuda"):
+        return False
+    from heldout.models.adapters.torch_model import TorchModel
+
     return (
         isinstance(model, TorchModel)
-        and model.device.startswith("cuda")
         and model.dtype == "float32"
         and model.preprocessing.layout == "NCHW"
     )
@@ -175,8 +177,7 @@ def predict(
     holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
     returned.
     """
-    wanted: dict[str, Any] = {"workspace": workspace, "images": images, "keep": keep}
-    plan = plan or plan_predictions(testset, models, **wanted)
+    plan = plan or plan_predictions(testset, models, workspace=workspace, images=images, keep=keep)
     if not plan.pending:
         return list(plan.stored)
     for run in plan.replaced:
@@ -222,19 +223,41 @@ def predict(
             _clean_up(group, workspace)
     finally:
         ledger.note(files.seen)
-    again = plan_predictions(testset, models, **wanted)
-    if again.changed:
+    return _runs_of(plan, models, workspace=workspace, images=images, complete=shard is None)
+
+
+def _runs_of(
+    plan: PredictPlan,
+    models: Sequence[Model],
+    *,
+    workspace: Workspace,
+    images: ImageSource | Path | str | None,
+    complete: bool,
+) -> list[StoredRun]:
+    """The runs of a plan that was done, in the order of ``models``.
+
+    Images that changed while models ran on them, and with ``complete`` a run that is not there, are
+    refused.
+    """
+    store, images_hash = PredictionStore(workspace.predictions), plan.testset.card.images_hash
+    known = {run.folder: run for run in store.runs(images_hash)}
+    places = [store.folder(images_hash, each.model.name, each.key) for each in plan.pending]
+    runs = [*plan.stored, *(known[place] for place in places if place in known)]
+    current = CurrentImages(plan.testset, workspace=workspace, images=images)
+    changed = max((current.changed(run) for run in runs), default=0)
+    if changed:
         raise MismatchError(
-            f"{again.changed} images of {testset.name} changed while models ran on them",
+            f"{changed} images of {plan.testset.name} changed while models ran on them",
             fix="the same command again runs them on the images as they are now",
         )
-    if again.pending and shard is None:
-        names = ", ".join(entry.model.name for entry in again.pending)
+    found = {run.model: run for run in runs}
+    missing = [model.name for model in models if model.name not in found]
+    if missing and complete:
         raise HeldoutError(
-            f"results of {names} on {testset.name} were removed while they were made; the same "
-            "command again makes what is missing"
+            f"results of {', '.join(missing)} on {plan.testset.name} were removed while they were "
+            "made; the same command again makes what is missing"
         )
-    return list(again.stored)
+    return [found[model.name] for model in models if model.name in found]
 
 
 def images_done(
