@@ -50,7 +50,7 @@ EXACT = 12
 RESTING = frozenset({"content_hash", "documents", "predictions_hash", "tables", "testset_hash"})
 CLOCK = re.compile(
     r"\d+(\.\d+)? (ms|s|min|h)\b|\d[\d,]*(\.\d+)? ?(images|rows|files)?/s\b"
-    r"|\d[\d,]* images a second|\d+:\d\d of one processor"
+    r"|\d[\d,]* images per second|\d+:\d\d of one processor"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)?|\d{4}-\d\d-\d\d \d\d:\d\d UTC"
 )
 PROGRAM = re.compile(r"(?<=Usage: )python -m [\w.]+|(?<=Try ')python -m [\w.]+")
