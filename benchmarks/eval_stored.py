@@ -71,8 +71,10 @@ def main() -> None:
             for model in range(asked.models):
                 path = folder / f"m{model:02d}.npy"
                 heldout(source, space, "import", "predictions", str(path), "-t", "val")
-            runs = sorted(space.glob("predictions/*/*@*"))
-            models = [word for run in runs for word in ("-m", f"predictions:{run}")]
+            named = [f"m{model:02d}" for model in range(asked.models)]
+            if name == "before":  # it took folders of stored runs, not their names
+                named = [f"predictions:{run}" for run in sorted(space.glob("predictions/*/*@*"))]
+            models = [word for model in named for word in ("-m", model)]
             commands[name] = (
                 source,
                 space,
