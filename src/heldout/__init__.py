@@ -95,7 +95,9 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     """Public names load their room when first used, so that importing heldout stays instant."""
     if name not in __all__:
-        raise AttributeError(f"module 'heldout' has no attribute {name!r}")
+        verbs = importlib.import_module("heldout.verbs")
+        hint = f": it is heldout.verbs.{name}" if name in dir(verbs) else ""
+        raise AttributeError(f"module 'heldout' has no attribute {name!r}{hint}")
     if name == "verbs":
         return importlib.import_module("heldout.verbs")
     home = next((room for room, names in _HOMES.items() if name in names), "verbs")

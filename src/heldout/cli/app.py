@@ -24,7 +24,6 @@ from heldout.front import GROUPS, VERBS, Verb
 _PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}-(?:old-)?")
-_WIDTH = 80
 
 FRONT = (
     click.Option(["--workspace", "-w"], help="Workspace folder; the current folder by default."),
@@ -66,7 +65,7 @@ _METAVARS = {int: "N", float: "X", Path: "PATH", tuple: "TEXT"}
 
 def _help(field: Field) -> str:
     plain = field.default if isinstance(field.default, str | int | float) else None
-    shown = "" if plain in (None, "", False) or isinstance(plain, bool) else f"  [default: {plain}]"
+    shown = "" if plain in (None, "") or isinstance(plain, bool) else f"  [default: {plain}]"
     return field.help + shown
 
 
@@ -124,17 +123,16 @@ class VerbCommand(click.Command):
         return next((flag(f) for f in fields(self.request) if f.name == name), name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; of a verb whose kinds a flag tells apart, as the kind that is named."""
-        base = self.verb.type
-        if base.kinds and not self.kind:
-            kind = _tagged(args, base)
-            if kind in base.kinds:
-                chosen = VerbCommand(self.name or "", self.verb, kind)
-                self.request, self.params, self.shown = chosen.request, chosen.params, chosen.shown
-                tag = next(f for f in fields(base) if f.name == base.tag)
-                self.params.insert(0, parameter(tag))
-                self.shown = [tag, *self.shown]
-        return super().parse_args(ctx, args)
+        """As click does; a flag that is an argument here is named as such."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            models = next((f for f in self.shown if f.argument and f.name == "models"), None)
+            if models is None or error.option_name not in ("-m", "--model"):
+                raise
+            raise UserError(
+                f"{self.name} takes models without a flag", fix=f"write them as {flag(models)}"
+            ) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Arguments, then options; those that are rare only where all are asked for."""
@@ -146,14 +144,16 @@ class VerbCommand(click.Command):
         rare = {f.name for f in self.shown if f.rare} if not whole else set()
         options = [
             record
-            for param in self.params[: -1 if whole else None]
+            for param in self.get_params(ctx)
             if isinstance(param, click.Option) and param.name not in rare
+            and not (whole and param.name == "help_all")
             and (record := param.get_help_record(ctx)) is not None
         ]  # fmt: skip
         with formatter.section("Options"):
             formatter.write_dl(options)
         if rare:
-            formatter.write_text(f"{len(rare)} more options: --help-all")
+            more = "1 more option" if len(rare) == 1 else f"{len(rare)} more options"
+            formatter.write_text(f"{more}: --help-all")
 
 
 def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -161,16 +161,6 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.meta["help-all"] = True
         click.echo(ctx.get_help())
         ctx.exit()
-
-
-def _tagged(args: Sequence[str], base: type[Request]) -> str:
-    """The kind that a command line names by the flag of the tag, or the default kind."""
-    tag = next(field for field in fields(base) if field.name == base.tag)
-    for place, word in enumerate(args):
-        name, equals, value = word.partition("=")
-        if name == f"--{tag.flag}":
-            return value if equals else args[place + 1] if place + 1 < len(args) else ""
-    return tag.default or ""
 
 
 class Group(click.Group):
@@ -222,15 +212,15 @@ class Group(click.Group):
         """As click does, but one line that says what may be meant."""
         name = args[0]
         if self.get_command(ctx, name) is None:
-            told = " ".join((*self.words, name))
-            what = f"no {self.kinds_of.type.tag} {name!r}" if self.kinds_of else f"no verb {told!r}"
+            verb = " ".join((*self.words, name))
+            what = f"no {self.kinds_of.type.tag} {name!r}" if self.kinds_of else f"no verb {verb!r}"
             raise UserError(
-                what, fix=RETIRED.get(told) or did_you_mean(name, self.list_commands(ctx))
+                what, fix=RETIRED.get(verb) or did_you_mean(name, self.list_commands(ctx))
             )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Verbs by what one wants; of a group or of kinds simply each with its first line."""
+        """Verbs by purpose; within a group, each verb or kind with its first line."""
         if self.words:
             rows = [(name, self._line(ctx, name)) for name in self.list_commands(ctx)]
             with formatter.section(
@@ -241,7 +231,7 @@ class Group(click.Group):
         for group, title in GROUPS.items():
             rows = [(verb.name, first_line(verb.type)) for verb in VERBS if verb.group == group]
             with formatter.section(title):
-                formatter.write_dl(rows or [("", "")])
+                formatter.write_dl(rows)
 
     def _line(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
@@ -299,15 +289,15 @@ RETIRED: dict[str, str] = {
     "contexts folders": "it is now heldout contexts split folders SET -o FOLDER",
     "mistakes consensus": "it is now heldout mistakes shared",
     "mistakes overlap": "it is now heldout mistakes shared",
-    "mistakes quality": "it is now heldout mistakes propose --folds 10",
+    "mistakes quality": "heldout mistakes propose says how far its proposals agree with people",
     "reproduce": "it is now heldout run NAME --set data=FOLDER",
 }
-"""Verbs that went, and what to write instead."""
+"""Verbs that are gone, and what to write instead."""
 
 
 def invoke(arguments: Sequence[str]) -> int:
     """Run the command with these arguments and return its exit code."""
-    # Damaged images make Pillow talk; what is wrong with them is recorded as their failure.
+    # Pillow warns of damaged images; what is wrong with them is recorded as their failure.
     warnings.filterwarnings("ignore", module="PIL")
     try:
         code = Group().main(list(arguments), prog_name="heldout", standalone_mode=False)
@@ -315,8 +305,6 @@ def invoke(arguments: Sequence[str]) -> int:
     except UserError as error:
         sys.stderr.write(f"error: {error.line}\n")
         return EXIT_USER
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help() if error.ctx else "")
         return EXIT_USER
@@ -326,8 +314,10 @@ def invoke(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped; the same command again goes on from here\n")
         return EXIT_FAULT
-    except BrokenPipeError:
-        # The reader (head, less) went away: that is its right. Nothing may be flushed to it again.
+    except (BrokenPipeError, SystemExit) as error:
+        # The reader (head, less) has closed the pipe, which click turns into an exit of its own.
+        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, OSError):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
     except OSError as error:
@@ -348,6 +338,6 @@ def _place_line(error: OSError) -> str | None:
     else:
         return None
     # Files are written beside where they go and then renamed: the user knows the second name.
-    told = error.filename if error.filename2 is None else error.filename2
-    where = "" if told is None else f"{_TEMPORARY.sub('', os.fsdecode(told))}: "
+    path = error.filename if error.filename2 is None else error.filename2
+    where = "" if path is None else f"{_TEMPORARY.sub('', os.fsdecode(path))}: "
     return f"{where}{error.strerror}: {fix}"

@@ -41,10 +41,11 @@ class Context:
 
     def bind(self, value: Any) -> str:
         """Keep an object; the name to put into a request."""
-        name = f"python:{getattr(value, 'name', None) or type(value).__name__}"
-        if self.bound.setdefault(name, value) is not value:
-            name = f"{name}-{len(self.bound)}"
-            self.bound[name] = value
+        wanted = name = f"python:{getattr(value, 'name', None) or type(value).__name__}"
+        number = 1
+        while self.bound.setdefault(name, value) is not value:
+            number += 1
+            name = f"{wanted}-{number}"
         return name
 
     def find(self, name: str, finder: Callable[[Workspace, str], T]) -> T:
@@ -93,8 +94,12 @@ class Result:
     def __repr__(self) -> str:
         found = Counter(record.record for record in self.records)
         listed = ", ".join(f"{count:,} {kind}" for kind, count in found.items())
-        notes = f"; {len(self.notes)} notes" if self.notes else ""
+        notes = f"; notes: {len(self.notes)}" if self.notes else ""
         return f"<{type(self).__name__}: {listed or 'no'} records{notes}>"
+
+    def __str__(self) -> str:
+        """What a person is shown."""
+        return "\n\n".join(filter(None, [markdown(self.shown), *self.lines]))
 
     def _repr_html_(self) -> str:
         return html(self.shown)

@@ -21,8 +21,9 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import (
@@ -167,7 +168,7 @@ def kind_of(base: type[R], values: Mapping[str, Any]) -> type[R]:
     given = values.get(tag.name, values.get(tag.flag, tag.default))
     if given is None:
         raise RequestError(f"{{{tag.name}}} is missing", fix=f"give {_listed(base.kinds)}")
-    if given not in base.kinds:
+    if not isinstance(given, str) or given not in base.kinds:
         raise RequestError(f"no {tag.name} {given!r}", fix=did_you_mean(str(given), base.kinds))
     return base.kinds[given]  # type: ignore[return-value]
 
@@ -231,12 +232,12 @@ def _value(field: Field, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if field.many:
-        items = [value] if isinstance(value, str | int | float) else list(value)
+        several = isinstance(value, Iterable) and not isinstance(value, str | Mapping)
+        items = list(value) if several else [value]
         return [os.fspath(item) if isinstance(item, os.PathLike) else item for item in items]
     if field.mapping and isinstance(value, str | list | tuple):
         return _by_name(field, [value] if isinstance(value, str) else value)
-    numbers = [value] if isinstance(value, float) else []
-    if any(not math.isfinite(number) for number in numbers):
+    if isinstance(value, float) and not math.isfinite(value):
         raise RequestError(f"{{{field.name}}} is {value!r}", fix="give a finite number")
     return value
 
@@ -299,7 +300,7 @@ def _wanted(field: Field, problem: str) -> str:
         return f"one of {_listed(field.choices)}"
     inner = get_args(field.type)[-2 if field.many else -1] if get_args(field.type) else field.type
     inner, _ = _plain_type(inner)
-    if field.mapping and get_origin(names := get_args(field.type)[0]) is Literal:
+    if field.mapping and not isinstance(names := get_args(field.type)[0], type):
         return f"name=value, the name one of {_listed(get_args(names))}"
     word = (
         f"one of {_listed(get_args(inner))}"
@@ -307,16 +308,14 @@ def _wanted(field: Field, problem: str) -> str:
         else _WORDS.get(inner, "")
     )
     limit = problem.partition("` ")[2].partition(" - at")[0] if "`" in problem else ""
+    if field.mapping:
+        return f"name=value, the value {word}" if word else "name=value"
     return f"{word} {limit}".strip() if limit and limit[0] in "<>" else word
 
 
 def _fill(text: str, spell: Callable[[str], str]) -> str:
-    pieces = text.split("{")
-    filled = [pieces[0]]
-    for piece in pieces[1:]:
-        name, brace, rest = piece.partition("}")
-        filled.append(spell(name) + rest if brace else "{" + piece)
-    return "".join(filled)
+    """Fields in braces as the user writes them; braces in a value that is quoted stay."""
+    return re.sub(r"(?<!['\"])\{(\w+)\}", lambda field: spell(field[1]), text)
 
 
 def one_of(request: Request, *names: str) -> None:
@@ -439,7 +438,11 @@ Limit = Annotated[
 ]
 Top = Annotated[int, option("Keep at most this many, best first.", ge=1)]
 Order = Annotated[
-    str, option("Rows of an array: testset, name, class, or a list of image ids.", rare=True)
+    str,
+    option(
+        "How the rows of an array are ordered: as the test set's images (testset), by file name (name), "
+        "by class and then file name (class), or as in a file of image ids."
+    ),
 ]
 ModelArgs = Annotated[
     Mapping[str, Any],

@@ -186,7 +186,9 @@ def require_column(table: Any, name: str, path: Path, what: str) -> Any:
     """A column by name, or an error that lists the columns there are."""
     if name not in table.column_names:
         shown = ", ".join(table.column_names[:12]) + (", …" if len(table.column_names) > 12 else "")
-        raise BadFile(path, f"has no column {name!r} for {what}", fix=f"name one of {shown}")
+        raise BadFile(
+            path, f"has no column {name!r} for {what}", fix=f"it has {shown}; name one of these"
+        )
     return table[name]
 
 

@@ -13,6 +13,8 @@ from heldout.models.predictions.import_predictions import import_files
 from heldout.models.predictions.prune import find_waste, remove
 from heldout.models.requests import ImportPredictionsRequest, ListRequest, PruneRequest
 
+_FEW = 4
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredTestset:
@@ -25,7 +27,7 @@ class StoredTestset:
             "test set=testset",
             "alias=aliases",
             "images:,",
-            "models=n_models:,",
+            "models=shown_models",
             "truths",
             "hash=short",
         ),
@@ -39,9 +41,9 @@ class StoredTestset:
     content_hash: str
 
     @property
-    def n_models(self) -> int:
-        """How many models."""
-        return len(self.models)
+    def shown_models(self) -> str:
+        """The names of a few models, of many how many there are."""
+        return ", ".join(self.models) if len(self.models) <= _FEW else f"{len(self.models):,}"
 
     @property
     def short(self) -> str:

@@ -33,7 +33,8 @@ PLACED = ("x", "y", "size", "rotation")
 """The factors of SI-SCORE; all others are registered ones."""
 MOST_SIDE = 8192
 MOST_VALUES = 100_000
-"""A range of more values than this is taken for a slip."""
+"""A range of more values than this is a mistake."""
+_LARGEST = 1e6
 _RESOLUTION = re.compile(r"([0-9]+)(?:x([0-9]+))?\Z")
 
 
@@ -324,18 +325,19 @@ def expand_values(value: Any, where: str) -> list[Any]:
 
 def _expand_range(given: Mapping[str, Any], where: str) -> list[Any]:
     if set(given) != {"from", "to", "step"} or any(
-        isinstance(v, bool) or not isinstance(v, int | float) or not math.isfinite(v)
+        isinstance(v, bool) or not isinstance(v, int | float) or not abs(v) <= _LARGEST
         for v in given.values()
     ):
         raise UserError(
             f"{where}: a range is {dict(given)}", fix="write {from = 0.1, to = 0.8, step = 0.1}"
         )
     start, end, step = given["from"], given["to"], given["step"]
-    if not step or (end - start) / step < 0:
-        raise RequestError(f"{where}: the range never ends", fix="let step lead from from to to")
-    count = math.floor((end - start) / step + 1e-9) + 1
-    if count > MOST_VALUES:
-        raise RequestError(f"{where}: the range has {count:,} values", fix="use a larger step")
+    steps = (end - start) / step if step else -1
+    if steps < 0:
+        raise RequestError(f"{where}: the range never ends", fix="give a step towards its end")
+    if steps >= MOST_VALUES:
+        raise RequestError(f"{where}: the range has {steps:,.0f} values", fix="use a larger step")
+    count = math.floor(steps + 1e-9) + 1
     if all(isinstance(v, int) for v in (start, step)):
         return [start + i * step for i in range(count)]
     # Rounded, so that values join with what people write: 0.3, not 0.30000000000000004.
@@ -348,7 +350,7 @@ def _read_values(text: str, where: str) -> list[Any]:
         try:
             return expand_values(json.loads(text), where)
         except ValueError:
-            raise RequestError(f"{where} is {text!r}", fix="write such as 0.1,0.2") from None
+            raise RequestError(f"{where} is {text!r}", fix="write values such as 0.1,0.2") from None
     parts = [_number(part) for part in text.split(":")]
     if len(parts) == 3 and not any(isinstance(part, str) for part in parts):
         return _expand_range(dict(zip(("from", "to", "step"), parts, strict=True)), where)
@@ -366,7 +368,7 @@ def _number(text: str) -> int | float | str:
 
 def _check_number(name: str, value: Any) -> None:
     above = name == "size"
-    number = isinstance(value, int | float) and math.isfinite(value) and abs(value) <= 1e6
+    number = isinstance(value, int | float) and abs(value) <= _LARGEST
     if not number or (above and value <= 0):
         raise RequestError(
             f"{name} has the value {value}",

@@ -79,6 +79,10 @@ def find_folder(workspace: Workspace, name: str, *, pools: bool = False) -> Path
         raise UserError(f"{name!r} is an alias of {names}", fix="use one of these names")
     if matches:
         return matches[0].folder
+    if Path(name).is_dir():
+        raise NotFound(
+            f"{name} is a folder, not a test set yet", fix=f"heldout import testset {name}"
+        )
     known = ", ".join(entry.card.name for entry in entries)
     raise NotFound(
         f"no test set {name!r} in {workspace.testsets}",

@@ -151,10 +151,10 @@ def check_spaces(case: AlignedOutputs) -> list[Finding]:
     )
     fix = "say which: --label-map subset:restricted or --label-map subset:full"
     if same:
-        list_of_classes = "a file of its classes" if published is None else published
+        own = "folders (or a JSON file of its classes)" if published is None else published
         fix = (
-            "scores of this set are full; for restricted ones import the test set with --classes "
-            f"{list_of_classes}, and score with --label-map subset:restricted"
+            f"scores of this set are full; for restricted ones import it with --classes {own}, under "
+            "another --name, and score that with --label-map subset:restricted"
         )
     return [
         case.finding(

@@ -60,8 +60,7 @@ from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
 from heldout.measure.score.slices import ALL, entry_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
-from heldout.models.predictions.ledger import CurrentImages
-from heldout.models.predictions.ledger import stored_predictions as stored_predictions
+from heldout.models.predictions.ledger import CurrentImages, stored_predictions
 
 R = TypeVar("R")
 
@@ -290,14 +289,18 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
 def _against_baseline(
     measured: Sequence[Measured], job: Evaluation, notes: list[str]
 ) -> Iterator[Fit | Score]:
-    """Lines through enough models, and effective robustness where a reference is named."""
+    """Lines through enough models, and effective robustness where a reference is named.
+
+    What cannot be computed is a note: the scores are there without it.
+    """
     baseline = str(job.baseline)
-    new, base = against(measured, baseline)
     try:
-        yield from fit_lines(new, base, axes=AXES, **job.drawn)
-    except NotApplicable as refused:  # scores are there without a line
+        yield from fit_lines(*against(measured, baseline), axes=AXES, **job.drawn)
+    except NotApplicable as refused:
         notes.append(f"no line against {baseline}: {refused}")
-    if job.reference is not None:
+    if job.reference is None:
+        return
+    try:
         new, base = against(measured, baseline, "top1")
         source = None if job.reference == "published" else job.reference
         for item in new:
@@ -307,6 +310,8 @@ def _against_baseline(
                 else line_between(item, base, source=source)
             )
             yield from robustness_scores(item, base, line, level=job.request.level)
+    except (NotApplicable, NotFound) as refused:
+        notes.append(f"no effective robustness against {baseline}: {refused}")
 
 
 def find_outputs(
@@ -526,7 +531,8 @@ def against(
     new = [m for m in measured if m.metric.name == name and m.testset.name != baseline]
     if not new:
         raise NotApplicable(
-            f"there is no test set beside the baseline {baseline}", fix="add one with -t"
+            f"{name} was measured on no test set beside the baseline {baseline}",
+            fix=f"add one with -t, or --metric {name}",
         )
     return new, base[0]
 

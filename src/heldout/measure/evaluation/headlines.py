@@ -65,6 +65,10 @@ def headline_lines(records: Sequence[Record], baseline: str | None) -> Iterator[
             f"worst slice: {low.shown_slice} of {low.testset}: {low.model} has {low.metric} {low.shown} "
             f"on {low.n:,} images"
         )
+    slices = {(score.testset, score.slice) for score in scores if score.slice != ALL}
+    if slices:
+        listed = f"{len(slices):,} slices: --full lists them, and a report draws them"
+        yield listed if worst else f"{listed}; none has images enough to be called the worst"
     whole = {
         (s.model, s.testset): s
         for s in reversed(scores)

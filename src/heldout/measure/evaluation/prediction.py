@@ -85,11 +85,13 @@ def choose(
             names.append(item)
         elif isinstance(item, Predictions):
             outputs.append(item)
+        elif stored and isinstance(item, Model):
+            names.append(item.name)
         elif isinstance(item, PredictionFile | Model):
             loaded.append(item)
         else:
             raise UserError(
-                f"a {type(item).__name__} is no model",
+                f"a {type(item).__name__} is not a model",
                 fix="wrap it: heldout.models.adapters.FunctionModel(function, name=..., label_space=..., "
                 "preprocessing=..., identity=...)",
             )

@@ -161,6 +161,9 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "cluster",
                 "balance",
                 "curves",
+                "absent_classes",
+                "on_error",
+                "minimum_n",
             )
             unused(self, "predictions of other sets", *names)
 

@@ -374,9 +374,10 @@ class Wording:
     def say(self, kind: str, row: int) -> Evidence | None:
         """One kind of evidence about the mistake in a row; None where it is not known."""
         table, knowledge = self.table, self.table.knowledge
-        value = float(table.column(kind)[row])
-        if np.isnan(value):
+        known = table.columns.get(kind)
+        if known is None or np.isnan(known[row]):
             return None
+        value = float(known[row])
         prediction = self._names[table.mistakes.predictions[row]]
         label = self._names[table.nearest[kind][row]] if kind in table.nearest else ""
         said: dict[str, object] = {

@@ -124,7 +124,7 @@ def conjunctions(
     if not found.names:
         raise NotApplicable(
             f"no slice of {testset.name} has {minimum_n} images in the half that is searched",
-            fix="lower --minimum-n",
+            fix="lower --minimum-n, or import the set with columns that have more images per value",
         )
     kept = np.flatnonzero(_sizes(found, among) < among.sum())  # all images are not a slice
     if not len(kept):

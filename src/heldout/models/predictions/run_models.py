@@ -84,9 +84,6 @@ class PredictPlan:
     replaced: tuple[StoredRun, ...] = ()
     stale: tuple[StoredRun, ...] = ()
     changed: int = 0
-    unknown: tuple[
-        str, ...
-    ] = ()  # always empty: cli.tables.show_plans, which nothing calls, has it
 
 
 class NothingRead(NotApplicable):

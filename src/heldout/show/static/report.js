@@ -37,7 +37,10 @@
   const scoreColumns = packed.score
     ? Object.fromEntries(packed.score.fields.map((name) => [name, column("score", name)]))
     : {};
-  // Metrics that are no shares, with their decimals; all others are shown in percent.
+  // A rank or a forgiven accuracy is another number than the metric itself: top1, top1_rank.
+  const scoreName = (row) => scoreColumns.metric(row) +
+    (scoreColumns.statistic(row) === "value" ? "" : "_" + scoreColumns.statistic(row));
+  // Metrics that are not shares, with their decimals; all others are shown in percent.
   const PLAIN = new Map(Object.entries(JSON.parse(one("#plain").textContent)));
 
   const minus = (text) => text.replace("-", "−");
@@ -47,7 +50,7 @@
 
   function facts(row) {
     const get = (name) => scoreColumns[name](row);
-    const metric = get("metric");
+    const metric = scoreName(row);
     const share = PLAIN.has(metric) ? "" : " %";
     const list = make("dl", { class: "facts" });
     const add = (name, value, hash) => {
@@ -61,7 +64,7 @@
       add("interval", ends + " (" + level + (get("interval") || "") + ")");
     }
     for (const name of ["model", "testset", "metric", "slice", "truth", "label_map"]) {
-      add(name === "testset" ? "test set" : name.replace("_", " "), get(name));
+      add(name === "testset" ? "test set" : name.replace("_", " "), name === "metric" ? metric : get(name));
     }
     add("test set hash", get("testset_hash"), true);
     add("predictions hash", get("predictions_hash"), true);
@@ -364,7 +367,7 @@
   if (table && packed.score) {
     const form = one("[data-filters]");
     const pager = one("[data-pager]");
-    const get = scoreColumns;
+    const get = { ...scoreColumns, metric: scoreName };
     const total = packed.score.rows;
     const everyRow = Array.from({ length: total }, (_, row) => row);
     const text = everyRow.map((row) =>
