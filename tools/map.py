@@ -18,7 +18,8 @@ _HEAD = """# Map of the package
 
 Made by `tools/map.py` from the opening of every module's docstring. A wing is a package of
 `heldout`, a room a package of a wing; wings are listed in the order in which they may import each
-other. The report's page is `show/templates` and `show/static` (its colours: `report.css`).
+other. The report's page is `show/templates` and `show/static`; the colours of the page are in
+`report.css`, those of charts in `show/charts`.
 """
 
 
@@ -36,12 +37,12 @@ def rooms(wing: Path) -> list[Path]:
 def make_map() -> str:
     """The whole page."""
     parts = [_HEAD]
-    for wing in WINGS:
-        for room in rooms(PACKAGE / wing):
-            name = room.relative_to(PACKAGE).as_posix()
-            parts.append(f"{'##' if room.parent == PACKAGE else '###'} {name}\n")
+    for wing in (".", *WINGS):
+        for room in rooms(PACKAGE / wing) if wing != "." else [PACKAGE]:
+            name = room.relative_to(PACKAGE.parent if wing == "." else PACKAGE).as_posix()
+            parts.append(f"{'##' if wing == '.' or room.parent == PACKAGE else '###'} {name}\n")
             parts.append(f"{first_line(room / '__init__.py')}\n")
-            modules = sorted(path for path in room.glob("*.py") if path.name != "__init__.py")
+            modules = sorted(path for path in room.glob("*.py") if not path.name.startswith("__"))
             if modules:
                 rows = [f"| `{path.stem}` | {first_line(path)} |" for path in modules]
                 parts.append("\n".join(["| module | what is in it |", "|---|---|", *rows]) + "\n")

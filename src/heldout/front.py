@@ -289,7 +289,7 @@ def request_from(
 
 
 def _bound(value: Any, context: Context) -> Any:
-    """A value as the wire has it; an object is bound and its name given."""
+    """A value in plain types; an object is bound and its name given."""
     if value is None or isinstance(value, str | bool | int | float | dict | os.PathLike):
         return value
     if isinstance(value, list | tuple | set):

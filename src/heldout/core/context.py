@@ -1,4 +1,4 @@
-"""What a verb works in and what it gives back: the workspace, what it says, records, exit code."""
+"""What a verb works in and what it gives back: the workspace, notes, records, exit code."""
 
 from __future__ import annotations
 

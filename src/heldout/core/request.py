@@ -84,7 +84,7 @@ def option(
 
 
 def argument(help: str, **limits: Any) -> Meta:
-    """What a field means that has no flag on the command line but a place."""
+    """What a field means that is a positional argument of the command line."""
     return Meta(description=help, extra={"argument": True}, **limits)
 
 
@@ -228,7 +228,7 @@ def _convert(kind: type[R], given: Mapping[str, Any]) -> R:
 
 
 def _value(field: Field, value: Any) -> Any:
-    """A value as the wire has it: paths as text, one value for a field of many as a list of it."""
+    """A value in plain types: paths as text, one value for a field of many as a list of it."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if field.many:
@@ -262,7 +262,7 @@ def _decode(kind: type, value: Any) -> Any:
 
 
 def _unknown(key: str, kind: type[Request], base: type[Request]) -> RequestError:
-    """An unknown field: one of another kind, a misspelt one, or none at all."""
+    """An unknown field: one of another kind, or a misspelt one."""
     spelt = key.replace("-", "_")
     for name, other in base.kinds.items():
         if other is not kind and any(

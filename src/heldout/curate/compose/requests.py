@@ -121,7 +121,7 @@ class ComposeParameters(Request, frozen=True, kw_only=True):
 
     @classmethod
     def filled(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The preset's grid under what was given; ranges and texts become lists of values."""
+        """Fill in the preset's grid; ranges and texts become lists of values."""
         grid = preset_values(PRESETS, given, "custom")
         return {
             "min_inside": grid["min_inside"],
@@ -246,7 +246,7 @@ class ComposeRequest(ComposeParameters, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """What the set is called where no folder names it."""
+        """The name of the set where no folder is given."""
         return self.name or (self.config.stem if self.config else f"compose-{self.preset}")
 
 

@@ -204,8 +204,8 @@ def _with_severity(
 ) -> Sequence[Proposal]:
     """Proposals by rules, with what judged mistakes teach about severity.
 
-    Categories are not taken from there: what was judged are a few models' mistakes, often better
-    ones, among which nobody found a failure without a reason. Weaker models have many.
+    Categories are not taken from there: the judged mistakes are those of a few good models, among
+    which nobody found a failure without a reason. Weaker models have many.
     """
     if lessons is None or lessons.severity is None:
         return proposals
