@@ -14,9 +14,11 @@ import pytest
 
 import heldout
 from heldout.cli.app import first_line, parse
-from heldout.cli.runfile import find_step, step_values
+from heldout.cli.runfile import execute, find_step, read_runfile, step_values
+from heldout.core.context import Context
 from heldout.core.errors import UserError
 from heldout.core.request import Field, Request, fields, make, schema, to_plain
+from heldout.core.workspace import Workspace
 from heldout.front import VERBS, Verb, request_from
 
 ROOT = Path(__file__).parents[2]
@@ -191,6 +193,23 @@ def test_rooms_know_no_command_line_and_no_pages() -> None:
                 assert name.partition(".")[0] not in ("click", "typer"), path
                 if wing not in ("show", "testing"):
                     assert not name.startswith("heldout.show"), path
+
+
+def test_names_of_before_are_answered_with_those_of_now(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no option --to: it is --out now"):
+        parse(["report", "a.json", "--to", "x.html"])
+    with pytest.raises(UserError, match="takes models without a flag: write them as MODELS"):
+        parse(["compare", "-t", "val", "-m", "oak"])
+    context = Context(Workspace(tmp_path))
+    for verb, message in (
+        ("report", "no option 'to': it is out now"),
+        ("mistakes consensus", "it is now heldout mistakes shared"),
+    ):
+        path = tmp_path / "old.toml"
+        path.write_text(f'[[step]]\nverb = "{verb}"\nargs = ["x.json"]\nto = "y.html"\n')
+        path.write_text("schema_version = 1\nname = 'old'\n" + path.read_text())
+        with pytest.raises(UserError, match=message):
+            execute(read_runfile(path), {}, context)
 
 
 def test_every_public_name_has_an_example_that_runs() -> None:

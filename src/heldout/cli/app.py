@@ -123,10 +123,14 @@ class VerbCommand(click.Command):
         return next((flag(f) for f in fields(self.request) if f.name == name), name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; a flag that is an argument here is named as such."""
+        """As click does; a flag of before, or one that is an argument here, is answered as such."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            if new := now_named(error.option_name, self.request):
+                raise UserError(
+                    f"no option {error.option_name}", fix=f"it is --{new.replace('_', '-')} now"
+                ) from None
             models = next((f for f in self.shown if f.argument and f.name == "models"), None)
             if models is None or error.option_name not in ("-m", "--model"):
                 raise
@@ -293,6 +297,41 @@ RETIRED: dict[str, str] = {
     "reproduce": "it is now heldout run NAME --set data=FOLDER",
 }
 """Verbs that are gone, and what to write instead."""
+
+_OUT = dict.fromkeys(("to", "output", "report", "html", "svg", "png", "page", "export"), "out")
+_TABLE = dict.fromkeys(("ids", "id"), "id_column") | {
+    "class": "class_column",
+    "keep": "keep_column",
+}
+RENAMED: dict[str, str] = {
+    **_OUT,
+    **_TABLE,
+    "top_k": "top",
+    "limit": "top",
+    "sample": "limit",
+    "mistakes": "mistake_file",
+    "at_least": "wrong",
+    "without": "without_truth",
+    "cap": "class_cap",
+    "clusters": "cluster_column",
+    "similarity": "similarity_column",
+    "split": "split_by",
+    "cooccurrence": "general",
+    "only": "only_class",
+    "model": "name",
+    "figure": "figures",
+    "test_size": "sizes",
+    "train_size": "sizes",
+    "lossless": "format",
+}
+"""Options that have another name now, for those who write the old one."""
+
+
+def now_named(key: str, request: type[Request]) -> str:
+    """What an option of before is now, if this request has it; else nothing."""
+    new = RENAMED.get(key.lstrip("-").replace("-", "_"), "")
+    names = {spelling for f in fields(request) for spelling in (f.name, f.flag.replace("-", "_"))}
+    return new if new in names else ""
 
 
 def invoke(arguments: Sequence[str]) -> int:

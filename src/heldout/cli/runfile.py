@@ -169,10 +169,22 @@ def _run_step(name: str, given: dict[str, Any], context: Context) -> Result:
         context = Context(Workspace(Path(given.pop("workspace"))), talk=context.talk)
     if kind:
         given[verb.type.tag] = kind
+    _check_names(verb.type.kinds[kind] if kind else verb.type, given)
     result = verb.run(make(verb.type, given), context)
     if save is not None:
         write_text(Path(save), to_json(result.records) + "\n")
     return result
+
+
+def _check_names(request: type[Request], given: Mapping[str, Any]) -> None:
+    """Say what an option of before is now."""
+    from heldout.cli.app import now_named
+
+    known = {spelling for f in fields(request) for spelling in (f.name, f.flag.replace("-", "_"))}
+    for key in given:
+        new = now_named(key, request)
+        if new and key.replace("-", "_") not in known:
+            raise UserError(f"no option {key!r}", fix=f"it is {new} now")
 
 
 def find_step(name: str) -> tuple[Verb, str]:
@@ -182,7 +194,10 @@ def find_step(name: str) -> tuple[Verb, str]:
         verb = find(" ".join(words[:size]))
         if verb is not None and (size == len(words) or verb.type.kinds):
             return verb, " ".join(words[size:])
-    raise UserError(f"a run file has the step {name!r}", fix="heldout --help lists the verbs")
+    from heldout.cli.app import RETIRED
+
+    fix = RETIRED.get(name, "heldout --help lists the verbs")
+    raise UserError(f"a run file has the step {name!r}", fix=fix)
 
 
 def step_values(step: Mapping[str, Any], known: Mapping[str, Any]) -> list[dict[str, Any]]:
