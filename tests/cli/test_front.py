@@ -147,7 +147,8 @@ def test_every_request_has_a_schema_and_a_first_line() -> None:
         text = msgspec.json.encode(schema(verb.type))
         assert b"description" in text
         line = first_line(verb.type)
-        assert 0 < len(line) <= 68 and line.endswith("."), (verb.name, line)
+        longest = max(len(other.name) for other in VERBS if other.group == verb.group)
+        assert line.endswith(".") and len(line) <= 74 - longest, (verb.name, line)  # of 80 columns
         for request in (verb.type, *verb.type.kinds.values()):
             for field in fields(request):
                 assert field.help.endswith("."), (verb.name, field.name)

@@ -60,7 +60,7 @@ class HardParameters(Request, frozen=True, kw_only=True):
 
 
 class HardRequest(HardParameters, frozen=True, kw_only=True):
-    """Make a set of images that models get plainly wrong (ImageNet-M).
+    """Make a set of images that models get wrong (ImageNet-M).
 
     An image is chosen if k of n models are wrong, a panel calls that a major mistake, and every label
     was reviewed. Judgements come from the workspace: heldout mistakes queue --aim hard asks for them.

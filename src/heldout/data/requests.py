@@ -69,7 +69,7 @@ class VerifyRequest(Request, frozen=True, kw_only=True):
 
 
 class DiffRequest(Request, frozen=True, kw_only=True):
-    """Show images, classes, truths and card entries that differ."""
+    """Show what differs between two test sets."""
 
     a: Annotated[str, argument("The earlier test set.")]
     b: Annotated[str, argument("The later test set.")]
@@ -83,7 +83,7 @@ class CiteRequest(Request, frozen=True, kw_only=True):
 
 
 class FindLabelsRequest(Request, frozen=True, kw_only=True):
-    """Search the classes of a label space, best matches first."""
+    """Search the classes of a label space."""
 
     text: Annotated[
         str, argument("Part of an id, a name or a meaning; with --similar, a class's id or name.")
@@ -115,7 +115,7 @@ TESTSET_OPTIONS: Mapping[str, tuple[str, ...]] = {
 
 
 class ImportTestsetRequest(Request, frozen=True, kw_only=True):
-    """Import test sets; a published list is enough, without its images.
+    """Import test sets; a published list is enough.
 
     The format is inferred from the shape of a file or folder; clip-geoyfcc has to be named and takes
     two files, the released positions (.npy) and classes (.csv). --classes folders and --classes table
@@ -310,13 +310,13 @@ class ExportTestsetRequest(Request, frozen=True, kw_only=True):
 
 
 class ExportJudgementsRequest(Request, frozen=True, kw_only=True):
-    """Write the table of judgements to a file that an import reads back."""
+    """Write the table of judgements to a file."""
 
     out: Out
 
 
 class FetchRequest(Request, frozen=True, kw_only=True):
-    """Fetch a published test set; resumes, tries mirrors, checks."""
+    """Fetch a published test set; resumes, checks."""
 
     testset: (
         Annotated[str, argument("A published test set; without it, the list of them.")] | None

@@ -19,13 +19,13 @@ from heldout.core.request import (
 
 
 class ListRequest(Request, frozen=True, kw_only=True):
-    """List test sets with the models that have seen them, and pools."""
+    """List test sets with the models stored, and pools."""
 
     columns: Annotated[bool, option("Also list columns and truths.")] = False
 
 
 class PruneRequest(Request, frozen=True, kw_only=True):
-    """List, and with --delete remove, what is left over or unwanted.
+    """List, and with --delete remove, what is left over.
 
     That is leftovers of interrupted work, predictions on images that no test set has, and the stored
     predictions of models that are named.
@@ -46,7 +46,7 @@ class PruneRequest(Request, frozen=True, kw_only=True):
 
 
 class ImportPredictionsRequest(Request, frozen=True, kw_only=True):
-    """Import outputs of models: top-k or logits, filed under image ids."""
+    """Import outputs of models: top-k or logits."""
 
     paths: Annotated[
         tuple[Path, ...],

@@ -83,7 +83,7 @@ class StudyRequest(Labelling, frozen=True, kw_only=True):
 
 
 class NextRequest(Labelling, frozen=True, kw_only=True):
-    """Choose the next images of a pool to label, from the labels so far.
+    """Choose the next images of a pool to label.
 
     They are written as a CSV file, which is given back with --labelled once class_id is filled in.
     The domain folder:1 is the first folder of an image's path.

@@ -194,7 +194,7 @@ _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class ComposeRequest(ComposeParameters, frozen=True, kw_only=True):
-    """Put objects on backgrounds, every factor controlled (SI-SCORE).
+    """Put objects on backgrounds, factor by factor (SI-SCORE).
 
     Presets: size, rotation, location, demo (SI-SCORE's grids), custom. The same request again
     changes nothing; a build that was stopped goes on where it was.

@@ -180,7 +180,7 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
 
 
 class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
-    """Make a set of subsets subject(context) from metadata (MetaShift).
+    """Make a set of subsets subject(context) (MetaShift).
 
     heldout collect reads more sources, with options, and writes a pool to build from.
     """
@@ -217,7 +217,7 @@ class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
 
 
 class GraphRequest(Request, frozen=True, kw_only=True):
-    """Show the subsets of a class, what they share, and their communities.
+    """Show the subsets of a class and their communities.
 
     Files that are named with -o are written by their ending: a page to look around in (.html), a
     picture (.svg, .png) or the graph itself (.json).
@@ -249,7 +249,7 @@ class GraphRequest(Request, frozen=True, kw_only=True):
 
 
 class DistanceBetweenRequest(Request, frozen=True, kw_only=True):
-    """Measure how far two subsets, or merged collections, lie apart.
+    """Measure how far two subsets or collections lie apart.
 
     By the contexts of their images; in the published mode, in a spectral layout of the graph.
     """
@@ -282,7 +282,7 @@ class DistanceBetweenRequest(Request, frozen=True, kw_only=True):
 
 
 class ScoreContextsRequest(Request, frozen=True, kw_only=True):
-    """Score models per subset, community and class; worst ones corrected.
+    """Score models per subset, community and class.
 
     With --train also accuracy against the distance from what the models trained on, over images that
     are not in it. -o writes a report (HTML).
@@ -303,7 +303,7 @@ class ScoreContextsRequest(Request, frozen=True, kw_only=True):
 
 
 class SplitRequest(Request, frozen=True, kw_only=True):
-    """Split images in context: train, validation, test, a chosen shift.
+    """Split images in context, with a chosen shift.
 
     Also what goes before, groups of subsets, and after, folders of images.
     """
@@ -436,7 +436,7 @@ SplitRequest.kinds = {
 
 
 class MatchLabelsRequest(Request, frozen=True, kw_only=True):
-    """Match words of subsets to classes through WordNet; list doubts.
+    """Match words of subsets to classes through WordNet.
 
     -o writes the matches, the senses to look at and a label map; with -t the map is for the classes
     of that set.

@@ -25,7 +25,7 @@ GateName = Literal[
 
 
 class CutoutRequest(Request, frozen=True, kw_only=True):
-    """Cut objects out of photos, by class, as PNG files with alpha.
+    """Cut objects out of photos, by class, as PNGs with alpha.
 
     Beside CLASS/NAME.png there are a manifest and contact sheets for review.
     """

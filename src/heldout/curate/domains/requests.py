@@ -164,7 +164,7 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
 
 
 class DomainsRequest(DomainsParameters, frozen=True, kw_only=True):
-    """Make a set of large domains and classes, each capped (CLIP-GeoYFCC).
+    """Make a set of large, capped domains (CLIP-GeoYFCC).
 
     Any number of rows in bounded memory; the same rows whatever their order, files or threads.
     Presets: clip-geoyfcc-350, clip-geoyfcc-45, geoyfcc.

@@ -28,7 +28,7 @@ OWN = "own"
 
 
 class AnnotateRequest(Request, frozen=True, kw_only=True):
-    """Label images with the nearest of many classes, by CLIP or alike.
+    """Label images with the nearest of many classes (CLIP).
 
     Of imagenet-21k by default; --classes own are the images' own. A new pool is written, in the
     workspace or in the folder --out, or a Parquet file if --out ends in .parquet.

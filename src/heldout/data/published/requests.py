@@ -30,7 +30,7 @@ Countries = Annotated[Path, option("CSV country,continent put over the built-in 
 
 
 class CollectRequest(Request, frozen=True, kw_only=True):
-    """Read metadata of images into a pool: objects, places, words, tags."""
+    """Read metadata of images (objects, places, tags) into a pool."""
 
     tag: ClassVar[str] = "source"
     rows: ClassVar[bool] = False

@@ -23,7 +23,7 @@ from heldout.core.request import (
 
 
 class DoctorRequest(Request, frozen=True, kw_only=True):
-    """Look for wrong labels, ids, orders, columns, spaces, preprocessing.
+    """Look for wrong labels, orders and preprocessing.
 
     Of a test set and its stored models; with --file of an array that is not imported yet; with --run
     of a model's preprocessing, by running it on 128 images (--limit) under the likely others. Every

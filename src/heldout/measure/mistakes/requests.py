@@ -75,7 +75,7 @@ class ModelMistakes(Request, frozen=True, kw_only=True):
 
 
 class ConfusionsRequest(ModelMistakes, frozen=True, kw_only=True):
-    """List which classes are taken for which, under any truth.
+    """List which classes are taken for which.
 
     A .json file of --out is as published, [first, second, n] by class ids; .csv has names too.
     """
@@ -90,7 +90,7 @@ class ConfusionsRequest(ModelMistakes, frozen=True, kw_only=True):
 
 
 class SharedRequest(ModelMistakes, frozen=True, kw_only=True):
-    """List what all or many models miss together, and labels to doubt.
+    """List what models miss together, and labels to doubt.
 
     Counts are given under every truth of the set, pairs of models under its default one, unless
     truths are named. --out writes the images as a queue about their labels (.csv or .jsonl), to
@@ -112,7 +112,7 @@ class SharedRequest(ModelMistakes, frozen=True, kw_only=True):
 
 
 class MistakeDiffRequest(ModelMistakes, frozen=True, kw_only=True):
-    """List what a new model fixes, breaks, and still misses, by image.
+    """List what a new model fixes, breaks and still misses.
 
     --out writes a page (HTML) with the images.
     """
@@ -123,7 +123,7 @@ class MistakeDiffRequest(ModelMistakes, frozen=True, kw_only=True):
 
 
 class SlicesRequest(Request, frozen=True, kw_only=True):
-    """Search conjunctions of up to three columns for where a model fails.
+    """Search slices of up to three columns for failures.
 
     Corrected for the search by shuffles; where images come in clusters, found on one half and measured
     on the other.
@@ -168,7 +168,7 @@ class CooccurrenceRequest(Request, frozen=True, kw_only=True):
 
 
 class SummaryRequest(Request, frozen=True, kw_only=True):
-    """Count judged mistakes by category and severity; compare files.
+    """Count judged mistakes by category and severity.
 
     With a test set, also the accuracy that the lists leave, if they are complete.
     """
@@ -188,7 +188,7 @@ class SummaryRequest(Request, frozen=True, kw_only=True):
 
 
 class ProposeRequest(Request, frozen=True, kw_only=True):
-    """Propose a category for every mistake, with evidence; people decide.
+    """Propose a category for every mistake, with evidence.
 
     Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
     else proposed by rules.
@@ -253,7 +253,7 @@ class Reviewed(Request, frozen=True, kw_only=True):
 
 
 class QueueRequest(Reviewed, frozen=True, kw_only=True):
-    """List (image, prediction) pairs to judge, most informative first.
+    """List mistakes to judge, most informative first.
 
     --out writes them as a .csv or .jsonl file. Fill in answer, category, severity and who; heldout
     import judgements reads the file back. What is judged is not asked again.
@@ -279,7 +279,7 @@ class QueueRequest(Reviewed, frozen=True, kw_only=True):
 
 
 class AccuracyRequest(Reviewed, frozen=True, kw_only=True):
-    """Bound and estimate accuracy where predictions are not reviewed yet.
+    """Bound accuracy where predictions are not reviewed.
 
     Bounds are the accuracy if all that is open were wrong, or right. The estimate rests on answers
     to the head of the queue that heldout mistakes queue writes with the same seed.
@@ -296,7 +296,7 @@ class AccuracyRequest(Reviewed, frozen=True, kw_only=True):
 
 
 class PanelRequest(Request, frozen=True, kw_only=True):
-    """Measure how far reviewers agree, and lay their rulings together.
+    """Join the rulings of reviewers; how far they agree.
 
     --add-truth adds a revision of the truth to the set, rulings laid over it. --out writes wrong
     pairs as a published JSON file of mistakes, only those of the models that are named.
