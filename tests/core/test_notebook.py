@@ -29,7 +29,7 @@ RESULT = Result(records=[*MARKS, Count(name="images", value=1200)], notes=["one"
 
 
 def test_a_result_is_one_line() -> None:
-    assert repr(RESULT) == "<Result: 4 mark, 1 count records; 1 notes>"
+    assert repr(RESULT) == "<Result: 4 mark, 1 count records; notes: 1>"
     assert repr(Result()) == "<Result: no records>"
 
 

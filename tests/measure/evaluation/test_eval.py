@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_loaded_here_is_scored_as_stored(
 
 
 def test_what_is_no_model_says_how_to_make_one(place: Workspace) -> None:
-    with pytest.raises(UserError, match=r"a function is no model.*FunctionModel"):
+    with pytest.raises(UserError, match=r"a function is not a model.*FunctionModel"):
         heldout.evaluate(lambda images: images, SETS[0], workspace=place)
     with pytest.raises(UserError, match="two models are named 'a'"):
         heldout.evaluate([ColourModel("a"), ColourModel("a", version=2)], SETS[0], workspace=place)

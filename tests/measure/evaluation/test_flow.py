@@ -207,7 +207,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
             metrics=["top1"],
             workspace=workspace_flow,
         )
-    with pytest.raises(NotApplicable, match="top1 was not measured"):
+    with pytest.raises(NotApplicable, match="needs the metric top1"):
         evaluate(
             "oak",
             [OLD, NEW],

@@ -49,9 +49,7 @@ def test_bad_tables_name_the_file_and_the_line(tmp_path: Path) -> None:
     good = write(tmp_path / "good.csv", "model,val,new", "a,70,60")
     with pytest.raises(NotFound, match="no file"):
         read_population([tmp_path / "none.csv"], x="val", y="new")
-    with pytest.raises(
-        BadFile, match="no column 'xyz' for accuracies: name one of model, val, new"
-    ):
+    with pytest.raises(BadFile, match="no column 'xyz' for accuracies: it has model, val, new"):
         read_population([good], x="xyz", y="new")
     with pytest.raises(UserError, match="3 population files"):
         read_population([good] * 3, x="val", y="new")

@@ -14,7 +14,7 @@ from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
 from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, FitRequest, Scoring
-from heldout.measure.score.fits import ReferenceLine
+from heldout.measure.score.fits import ReferenceLine, published_line
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
@@ -225,7 +225,22 @@ def _check(job: Evaluation) -> None:
         raise NotApplicable(
             f"there is no test set beside the baseline {job.baseline}", fix="add one with -t"
         )
+    if job.reference is not None:
+        _check_reference(job)
     _check_gates(job)
+
+
+def _check_reference(job: Evaluation) -> None:
+    """Effective robustness is of top-1 accuracy, against a line that must be there."""
+    if any("top1" not in job.metrics_of(testset) for testset in job.whole):
+        raise NotApplicable("--reference needs the metric top1", fix="add --metric top1")
+    if job.label_map is not None or not isinstance(job.reference, str):
+        return  # under a label map the baseline may be cut down, and goes by another name
+    source = None if job.reference == "published" else job.reference
+    base = next(item for item in job.testsets if item.name == job.baseline)
+    for testset in job.testsets:
+        if testset is not base:
+            published_line(testset, base, source=source)
 
 
 def _check_metrics(job: Evaluation, testset: TestSet) -> None:
