@@ -240,3 +240,11 @@ def test_a_missed_gate_is_the_exit_code_of_a_reproduction(run: Run, tmp_path: Pa
 def test_only_siscore_has_a_quick_form(run: Run, published: Path) -> None:
     ran = run("run", "imagenetv2", "--set", f"data={published}", "--quick")
     assert ran.code == 2 and "no quick form" in ran.err
+
+
+@pytest.mark.shared
+def test_the_papers_table_to_the_last_digit(run: Run, shared_data: Path) -> None:
+    ran = run("run", "imagenetv2", "--set", f"data={shared_data / 'imagenetv2'}", "--json")
+    rows = [row for row in ran.json if row["record"] == "published"]
+    assert ran.code == 0 and len(rows) == 16
+    assert [row for row in rows if not row["equal"]] == []

@@ -315,7 +315,7 @@ def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
     """Ours beside the published value, where both exist."""
     counted = {(r.testset, r.model, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {
-        (r.model, r.testset, r.metric): r.value
+        (r.model, r.testset, r.name): r.value  # a rank is another number than its metric
         for r in records
         if r.record == "score" and r.slice == "all"
     }
