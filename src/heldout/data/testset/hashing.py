@@ -28,6 +28,7 @@ _encode = json.JSONEncoder(
 ).encode
 
 _BLOCK = 1 << 18
+_ESCAPED = r'["\\\x00-\x1f]'
 
 
 def hash_rows(lines: Iterable[str]) -> str:
@@ -51,43 +52,114 @@ def hash_table(table: Any) -> str:
 
 
 def _hash_columns(columns: Sequence[Any]) -> str:
-    """:func:`hash_rows` of rows as canonical JSON, for millions of rows."""
+    """:func:`hash_rows` of rows as canonical JSON, for millions of rows.
+
+    Every distinct value is encoded once. An encoded value with what stands after it never begins
+    another one, so rows stand in the order of their lines when they stand in that of their values.
+    """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts: list[Any] = ["["]
-    for column in columns:
-        parts += [_encoded(column), ","]
-    parts[-1] = "]\n"
-    text = pa.large_string()
-    cells = [pa.scalar(part, text) if isinstance(part, str) else part for part in parts]
-    lines = pc.binary_join_element_wise(*cells, pa.scalar("", text))
-    order = pc.array_sort_indices(lines)
+    parts, ranks = [], []
+    for number, column in enumerate(columns):
+        before = "," if number else "["
+        last = number == len(columns) - 1
+        codes, encoded = _encoded(column)
+        order = pc.array_sort_indices(_joined(encoded, "]" if last else ","))
+        rank = np.empty(len(encoded), dtype=np.int64)
+        rank[order.to_numpy()] = np.arange(len(encoded))
+        ranks.append(rank[codes])
+        parts.append(_joined(before, encoded.take(order), "]\n" if last else ""))
+    rows = np.lexsort(ranks[::-1])
     digest = hashlib.sha256()
-    for first in range(0, len(lines), _BLOCK):
-        block = lines.take(order.slice(first, _BLOCK))
-        ends = np.frombuffer(block.buffers()[1], dtype=np.int64)[block.offset :]
-        digest.update(memoryview(block.buffers()[2])[ends[0] : ends[len(block)]])
+    for first in range(0, len(rows), _BLOCK):
+        block = rows[first : first + _BLOCK]
+        cells = [part.take(pa.array(rank[block])) for part, rank in zip(parts, ranks, strict=True)]
+        lines = _joined(*cells)
+        ends = np.frombuffer(lines.buffers()[1], dtype=np.int64)[lines.offset :]
+        digest.update(memoryview(lines.buffers()[2])[ends[0] : ends[len(lines)]])
     return digest.hexdigest()
 
 
-def _encoded(column: Any) -> Any:
-    """A column as JSON texts; every distinct value is encoded once."""
+def _joined(*parts: Any) -> Any:
+    """Texts side by side, row by row, as large strings."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    nothing = pa.scalar("", pa.large_string())
+    cells = [
+        pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts
+    ]
+    return pc.binary_join_element_wise(*cells, nothing)
+
+
+def _encoded(column: Any) -> tuple[Any, Any]:
+    """A column as codes, int64 (n,), and the distinct JSON texts that they stand for."""
+    import numpy as np
     import pyarrow as pa
 
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    codes = None
-    floats = pa.types.is_floating(values.type)  # 0.0 and -0.0 are equal and written differently
-    if not (floats or pa.types.is_nested(values.type) or pa.types.is_null(values.type)):
-        coded = values.dictionary_encode(null_encoding="encode")
-        codes, values = coded.indices, coded.dictionary
-    plain = values.to_pylist()
-    if floats:  # those that are no numbers have no JSON form and become text
-        plain = [v if v is None or v - v == 0 else repr(v) for v in plain]
-    texts = pa.array(map(_encode, plain), pa.large_string())
-    return texts if codes is None else texts.take(codes)
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_dictionary(whole.type):
+        whole = whole.dictionary_decode()
+    keys = _keys(whole)
+    codes = np.arange(len(whole))
+    if keys is not None:
+        coded = keys.dictionary_encode(null_encoding="encode")
+        codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        first = np.zeros(len(coded.dictionary), dtype=np.int64)
+        first[codes[::-1]] = np.arange(len(codes))[::-1]
+        whole = whole.take(pa.array(first))
+    texts = _texts(whole)
+    if texts is None:
+        texts = pa.array([_encode(value) for value in _plain(whole)], pa.large_string())
+    distinct = texts.dictionary_encode()  # two values may be written alike
+    again = distinct.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return again[codes], distinct.dictionary
+
+
+def _texts(column: Any) -> Any:
+    """Texts without any character that JSON escapes, in quotes; None for all other columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    if pc.any(pc.match_substring_regex(column, _ESCAPED)).as_py():
+        return None
+    return pc.fill_null(_joined('"', column.cast(pa.large_string()), '"'), "null")
+
+
+def _keys(column: Any) -> Any:
+    """An array that is equal where the column is, and can be coded; None where there is none.
+
+    Numbers with a point by their bits: 0.0 and -0.0 are written differently. Lists of texts by
+    their length and texts, joined by a character that they do not hold.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    bits = {pa.float64(): pa.int64(), pa.float32(): pa.int32(), pa.float16(): pa.int16()}
+    if kind in bits:
+        return column.view(bits[kind])
+    if pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
+        flat = column.flatten()
+        if flat.null_count or pc.any(pc.match_substring(flat, "\0")).as_py():
+            return None
+        size = pc.list_value_length(column).cast(pa.string())
+        return pc.binary_join_element_wise(size, pc.binary_join(column, "\0"), "\0")
+    return None if pa.types.is_nested(kind) or pa.types.is_null(kind) else column
+
+
+def _plain(column: Any) -> list[Any]:
+    """A column as JSON values; floats that are no numbers have no JSON form and become text."""
+    import pyarrow as pa
+
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_floating(column.type):
+        return [v if v is None or v - v == 0 else repr(v) for v in values]
+    return values
 
 
 def images_hash(table: Any, namespace: str | None = None) -> str:
@@ -96,10 +168,14 @@ def images_hash(table: Any, namespace: str | None = None) -> str:
     ``namespace`` says whose ids those of images without a file hash are; None for ids that mean
     the same image everywhere, as those of published lists do.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    digests = table["sha256"] if namespace is None else pc.fill_null(table["sha256"], namespace)
-    return _hash_columns([table["image_id"], digests])
+    ids = table["image_id"]
+    digests = table["sha256"] if "sha256" in table.column_names else pa.nulls(len(ids), pa.string())
+    if namespace is not None:
+        digests = pc.fill_null(digests, namespace)
+    return _hash_columns([ids, digests])
 
 
 def combine(hashes: Mapping[str, str]) -> str:
@@ -159,7 +235,7 @@ def uniform(hashes: Hashes) -> NDArray[np.float64]:
 def first_in_groups(
     ids: Any, groups: NDArray[np.int64], *, count: int, seed: int
 ) -> NDArray[np.int64]:
-    """Rows of the ``count`` smallest hashes in each group; int64, ascending.
+    """Rows of the ``count`` smallest hashes in each group, ties by id; int64, ascending.
 
     ``groups`` int (n,); rows of a negative group are never drawn. Which rows are drawn does not
     depend on their order, nor a group's rows on the other groups; a smaller ``count`` gives a
@@ -167,7 +243,16 @@ def first_in_groups(
     """
     if count < 0:
         raise UserError(f"cannot draw {count} rows", fix="give 0 or more")
-    order = np.lexsort((row_hash(ids, seed=seed), groups))
+    import pyarrow as pa
+
+    column = ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(ids, pa.string())
+    if len(column) != len(groups):
+        raise ValueError(f"{len(column)} ids for {len(groups)} groups")
+    hashes = row_hash(column, seed=seed)
+    order = np.lexsort((hashes, groups))
+    if (np.diff(hashes[order]) == 0).any():  # two hashes alike: only then are the ids needed
+        texts = np.asarray(column.to_pylist(), dtype=object)
+        order = np.lexsort((texts, hashes, groups))
     ordered = groups[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     place = np.arange(len(order)) - np.repeat(starts, np.diff(np.append(starts, len(order))))
