@@ -353,10 +353,9 @@ def invoke(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("stopped; the same command again goes on from here\n")
         return EXIT_FAULT
-    except (BrokenPipeError, SystemExit) as error:
-        # The reader (head, less) has closed the pipe, which click turns into an exit of its own.
-        if not isinstance(error, BrokenPipeError) and not isinstance(error.__context__, OSError):
-            raise
+    except (BrokenPipeError, SystemExit):
+        # The reader (head, less) has closed the pipe; that is all for which click exits by itself
+        # outside its standalone mode.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
     except OSError as error:

@@ -589,8 +589,8 @@ def test_odd_values_are_counted_and_the_rest_is_kept(written: Written, members: 
         "object that is no JSON object, left out": 2,
         "object without a name, left out": 4,
         "attributes that are no list, left out": 1,
-        "attribute that is no text, left out": 3,
-        "location that is no text, left out": 1,
+        "attribute that is not text, left out": 3,
+        "location that is not text, left out": 1,
     }
     assert report_of(pool).lost_images
     assert [problem.images for problem in report_of(pool).problems[:3]] == [True, True, False]

@@ -244,6 +244,6 @@ def test_metadata_in_other_forms(tmp_path: Path) -> None:
             assert rows[0]["image_id"] == key_of(photo(1)["downloadurl"])
             assert rows[0]["licence"].startswith("Attribution") and rows[1]["uid"] == "u"
             assert rows[0]["nickname"] == "ann b."
-            assert "longitude that is no number" in report_of(pool).problems[0].kind
+            assert "longitude that is not a number" in report_of(pool).problems[0].kind
         else:
             assert rows[1]["yfcc_metadata"] == "{broken" and rows[0]["uid"] is None

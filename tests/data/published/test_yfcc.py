@@ -144,7 +144,7 @@ def test_malformed_rows_are_kept_with_their_lines(written: Written, tmp_path: Pa
         2: "2 fields instead of 25",
         4: "an empty line",
         5: "bytes that are no UTF-8",
-        6: "a photo id that is no number",
+        6: "a photo id that is not a number",
         7: "no download address",
         8: "a marker that is not 0 or 1",
         9: "a photo hash that is not that of its address",

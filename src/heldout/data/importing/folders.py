@@ -139,7 +139,7 @@ def read_folders(
     ``columns``  names of columns for the other folders above an image, outermost first, such as
                ``domain`` for ``sketch/dog/1.png``; every image must then lie that deep
 
-    The image id is the POSIX path below ``path``; rows are sorted by it. Files that are no images
+    The image id is the POSIX path below ``path``; rows are sorted by it. Files that are not images
     are counted. An image whose header cannot be read stays in the set without width and height,
     is counted as ``broken`` and listed in the card's notes.
     """
@@ -262,7 +262,7 @@ def label_space_of_folders(path: Path, *, name: str) -> LabelSpace:
 
 
 def _left_out(path: Path) -> tuple[int, list[str], list[str]]:
-    """How many files are no images; folders without anything in them, links to folders."""
+    """How many files are not images; folders without anything in them, links to folders."""
     others = 0
     empty: list[str] = []
     linked: list[str] = []
@@ -286,7 +286,7 @@ def _notes(
     if linked:
         yield f"{len(linked)} linked folders were not read: {_some(linked)}"
     if other_files:
-        yield f"{other_files} files that are no images were left out"
+        yield f"{other_files} files that are not images were left out"
     yield from broken[:_SHOWN]
 
 

@@ -115,7 +115,7 @@ def read_class_list(path: Path) -> tuple[str, ...]:
 
 
 def recover_sizes(positions: Positions, classes: int, *, cap: int) -> tuple[int, ...] | None:
-    """How many positions each class has; None where no cut gives so many classes."""
+    """How many positions each class has; None where no cut gives that many classes."""
     falls = np.append(np.flatnonzero(np.diff(positions) < 0) + 1, len(positions))
     sizes: list[int] = []
     start = 0

@@ -347,7 +347,7 @@ def _metadata(value: Any, where: str, problems: Problems) -> dict[str, Any]:
         try:
             made[name] = float(stated) if name in _FLOATS else str(stated)
         except (TypeError, ValueError):
-            problems.add(f"{name} that is no number, left empty", where)
+            problems.add(f"{name} that is not a number, left empty", where)
     if "nickname" in made:
         made["nickname"] = unquote_plus(made["nickname"])
     who = [made[name] for name in ("nickname", "page_url") if name in made]

@@ -64,7 +64,7 @@ class _Scenes:
         for text in stated or ():
             attribute = "".join(self.names([text]))
             if not attribute:
-                self.problems.add("attribute that is no text, left out", where, times=len(names))
+                self.problems.add("attribute that is not text, left out", where, times=len(names))
             elif self.ontology is not None and attribute not in self.ontology:
                 what = "attribute that the ontology does not list, left out"
                 self.problems.add(what, where, times=len(names))
@@ -98,7 +98,7 @@ def _read_scene(scenes: _Scenes, image_id: str, scene: Any) -> None:
         if scene.get(field) is not None:
             found = scenes.names(scene[field])
             if not found:
-                scenes.problems.add(f"{field} that is no text, left out", image_id)
+                scenes.problems.add(f"{field} that is not text, left out", image_id)
             general.update(found)
             facts[field] = found[0] if len(found) == 1 else None
     place = builder.image(image_id, image_id, facts)

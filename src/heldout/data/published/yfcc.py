@@ -442,7 +442,7 @@ def _checked(text: bytes, columns: tuple[str, ...]) -> dict[str, str] | str:
         return "an empty line"
     fields = dict(zip(columns, values, strict=True))
     if not _PHOTO_ID.fullmatch(fields["photoid"]):
-        return "a photo id that is no number"
+        return "a photo id that is not a number"
     if not fields["downloadurl"]:
         return "no download address"
     if fields["marker"] not in ("0", "1"):
