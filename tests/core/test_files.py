@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from heldout.core.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    checksum,
     csv_text,
     is_set_aside,
     is_temporary,
@@ -167,3 +169,17 @@ def test_cells_of_a_table_come_back(tmp_path: Path) -> None:
     text = csv_text(["x", "y"], cells)
     assert "\r\n" not in text and text.endswith("\n")
     assert list(csv.reader(io.StringIO(text, newline=""))) == [["x", "y"], *cells]
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 20_000])
+def test_a_checksum_differs_for_every_flipped_byte_and_for_exchanged_sectors(size: int) -> None:
+    data = bytearray(random.Random(size).randbytes(size))
+    known = checksum(data)
+    assert known == checksum(bytes(data)) == checksum(memoryview(data))
+    assert len({known, checksum(data + b"\0"), checksum(b"\0" * 4096 + data)}) == 3
+    for place in range(0, size, 1 + size // 97):
+        data[place] ^= 1 << place % 8
+        assert checksum(data) != known
+        data[place] ^= 1 << place % 8
+    if size > 8192:
+        assert checksum(data[4096:8192] + data[:4096] + data[8192:]) != known

@@ -21,6 +21,7 @@ from typing import Any
 from heldout.core.errors import BadFile, NotFound, UserError
 
 _TEMPORARY = ".tmp-"
+_SECTOR = 4096
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 
 
@@ -227,6 +228,24 @@ def sha256_file(path: Path) -> str:
 def sha256_text(text: str) -> str:
     """The SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def checksum(data: Any) -> str:
+    """A check of stored bytes (any contiguous buffer), as 32 hexadecimal digits.
+
+    It finds damage, at the speed of memory: the sum of every 4 KiB as 64-bit words, then a hash of
+    the sums, of what is left over and of the length. One changed word always changes it, and so
+    do sectors that are lost or exchanged. It is no proof against a forger.
+    """
+    import numpy as np
+
+    view = memoryview(data).cast("B")
+    whole = len(view) // _SECTOR * _SECTOR
+    words = np.frombuffer(view[:whole], "<u8").reshape(-1, _SECTOR // 8)
+    digest = hashlib.blake2b(words.sum(axis=1, dtype="<u8"), digest_size=16)
+    digest.update(view[whole:])
+    digest.update(len(view).to_bytes(8, "little"))
+    return digest.hexdigest()
 
 
 def existing_file(path: Path, what: str) -> Path:
