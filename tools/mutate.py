@@ -5,7 +5,8 @@
 A sample of all possible changes (mutants) is drawn by the seed. Each is applied to a copy of ``src``
 and counts as killed if a test fails, as a timeout if the tests take far longer than before. With
 pytest-cov a first run finds out which tests reach which line; without it, or with ``--recheck`` for
-those that survived, all given tests run. The same command again continues where it stopped.
+those that survived, all given tests run. The same command again continues where it stopped. After
+tests were added, ``--again FILE`` with the earlier results tries what survived there with them.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import Any, TextIO
 
 # Loaded once before forking: most of the time of a short test run is spent importing these.
 PRELOAD = ("pytest", "numpy", "scipy.stats", "pyarrow.parquet", "sqlalchemy", "PIL.Image", "click")
+NOTICED = ("killed", "timeout")
 MEMORY = 6 << 30  # a mutant that asks for more has run away
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 SRC = Path(__file__).resolve().parents[1] / "src"
@@ -345,10 +347,10 @@ def report(rows: list[dict[str, Any]]) -> None:
     print(f"\n{'':<52}" + "".join(f"{outcome:>13}" for outcome in outcomes))
     for file in [*sorted(by_file.keys() - {"together"}), "together"]:
         print(f"{file:<52}" + "".join(f"{by_file[file][outcome]:>13}" for outcome in outcomes))
-    noticed = by_file["together"]["killed"] + by_file["together"]["timeout"]
+    noticed = sum(by_file["together"][outcome] for outcome in NOTICED)
     print(f"\nnoticed: {noticed} of {len(rows)}, {noticed / max(len(rows), 1):.1%}\n")
     for row in sorted(rows, key=lambda row: (row["file"], row["line"])):
-        if row["outcome"] not in ("killed", "timeout"):
+        if row["outcome"] not in NOTICED:
             old = " ".join(row["old"].split())
             print(f"{row['file']}:{row['line']}  {row['outcome']}\n  - {old}\n  + {row['new']}")
 
@@ -381,8 +383,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--recheck", action="store_true", help="run all tests on the survivors")
+    parser.add_argument(
+        "--again",
+        type=Path,
+        metavar="FILE",
+        help="results of the same sources: keep what it killed",
+    )
     given = parser.parse_args()
-    head = {"digest": _digest(given.tests), "tests": given.tests}
+    head = {"source": _digest([]), "digest": _digest(given.tests), "tests": given.tests}
+    noticed: dict[str, dict[str, Any]] = {}
+    if given.again:
+        if _rows(given.again)[0].get("source") != head["source"]:
+            sys.exit(f"{given.again} is of other sources")
+        earlier = _known(given.again).items()
+        noticed = {name: row for name, row in earlier if row["outcome"] in NOTICED}
     if not given.results.exists():
         for suffix in (".coverage", ".log"):
             given.results.with_suffix(suffix).unlink(missing_ok=True)
@@ -396,15 +410,15 @@ def main() -> None:
         slots = [Slot(Path(folder) / str(job) / "src") for job in range(given.jobs)]
         keep = given.results.with_suffix(".coverage").resolve()
         reach = Reach(given.tests, keep, slots[0].src)
-        known = _known(given.results)
+        known = noticed | _known(given.results)
         todo = [mutant for mutant in chosen if mutant.id not in known]
         run(todo, reach, slots, given.results, recheck=False)
-        known = _known(given.results)
+        known = noticed | _known(given.results)
         if given.recheck:
-            doubtful = (m for m in chosen if known[m.id]["outcome"] in ("survived", "not reached"))
+            doubtful = (m for m in chosen if known[m.id]["outcome"] not in NOTICED)
             again = [mutant for mutant in doubtful if not known[mutant.id]["all"]]
             run(again, reach, slots, given.results, recheck=True)
-    known = _known(given.results)
+    known = noticed | _known(given.results)
     report([known[mutant.id] for mutant in chosen])
 
 

@@ -29,12 +29,14 @@ def test_unchecked():
 """
 
 
-def mutate(folder: Path) -> tuple[str, dict[tuple[int, str], str]]:
+def mutate(
+    folder: Path, *options: str, results: str = "results.jsonl"
+) -> tuple[str, dict[tuple[int, str], str]]:
     """What is printed, and the outcome of each change by line and new text."""
     run = [sys.executable, str(folder / "tools/mutate.py"), "src/thing", "--tests", "tests"]
-    run += ["--results", "results.jsonl", "--jobs", "1", "--count", "100"]
+    run += ["--results", results, "--jobs", "1", "--count", "100", *options]
     done = subprocess.run(run, cwd=folder, check=True, capture_output=True, text=True)
-    lines = (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()[1:]
+    lines = (folder / results).read_text(encoding="utf-8").splitlines()[1:]
     rows = [json.loads(line) for line in lines]
     assert len({row["id"] for row in rows}) == len(rows), "no mutant is tried twice"
     return done.stdout, {(row["line"], row["new"]): row["outcome"] for row in rows}
@@ -62,3 +64,10 @@ def test_a_change_is_killed_where_a_test_checks_it(tmp_path: Path) -> None:
     again, _ = mutate(tmp_path)
     assert "noticed: 4 of 7" in again
     assert "running the tests once" not in again
+    more = TESTS.replace('unchecked("abc")', 'assert unchecked("abc") == ("2", "bc")')
+    (tmp_path / "tests/test_module.py").write_text(more, encoding="utf-8")
+    printed, outcomes = mutate(tmp_path, "--again", "results.jsonl", results="again.jsonl")
+    assert set(outcomes) == {(8, "(None)"), (8, "(1 + 1)"), (8, "(2)")}, (
+        "what survived, and no more"
+    )
+    assert "noticed: 7 of 7" in printed

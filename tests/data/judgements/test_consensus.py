@@ -104,6 +104,8 @@ def test_reliable_workers_outvote_others_and_doubt_can_stay_unclear() -> None:
     np.testing.assert_array_equal(doubt, fit.posterior.max(axis=1) < 0.9)
     codes = np.array([-1 if a == "unclear" else made.answers.index(a) for a in strict.answer])
     assert (codes == truth)[~doubt].mean() > (fit.posterior.argmax(axis=1) == truth).mean()
+    least = consensus(made, rule="dawid-skene", share=float(sure.share.min()))
+    assert least.answer == sure.answer, "a share that is just reached is reached"
 
 
 def test_a_score_is_a_probability_cut_where_one_says() -> None:

@@ -112,7 +112,7 @@ def test_a_bad_file_is_named_with_the_line_and_the_fix(
     path.write_text(text)
     with pytest.raises(BadFile, match=says) as caught:
         list(read_judgements(path))
-    assert str(path) in caught.value.line
+    assert caught.value.line.startswith(f"{path}: ")
     assert caught.value.fix
     with JudgementStore(tmp_path / "j.db") as store:
         with pytest.raises(BadFile):
@@ -128,6 +128,15 @@ def test_files_that_are_not_there_or_not_of_a_known_kind(tmp_path: Path) -> None
     (tmp_path / "x.csv").write_bytes(b"who\n\xff\xfe\n")
     with pytest.raises(BadFile, match="CSV"):
         list(read_judgements(tmp_path / "x.csv"))
+
+
+def test_a_bad_row_of_parquet_is_counted_from_one(tmp_path: Path) -> None:
+    good = {"question": "vote", "image_id": "a", "class_id": "c", "answer": "selected", "who": "w"}
+    for row in range(3):
+        rows = [{**good, "image_id": f"i{n}", "who": "" if n == row else "w"} for n in range(3)]
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+        with pytest.raises(BadFile, match=f"row {row + 1}: .*who"):
+            list(read_judgements(tmp_path / "x.parquet"))
 
 
 def test_a_newer_parquet_file_is_refused(tmp_path: Path) -> None:

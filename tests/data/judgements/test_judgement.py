@@ -208,3 +208,5 @@ def test_a_question_needs_a_name_and_a_subject() -> None:
         Question(kind="a b", subjects=(("image_id",),))
     with pytest.raises(UserError, match="subject"):
         Question(kind="a", subjects=())
+    with pytest.raises(UserError, match="subject"):
+        Question(kind="a", subjects=(("image_id",), ()))

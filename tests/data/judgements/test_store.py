@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,36 @@ def test_the_workspace_says_where_the_table_is(
     monkeypatch.setenv("HELDOUT_JUDGEMENTS", f"sqlite:///{tmp_path / 'other.db'}")
     with JudgementStore(workspace.judgements) as store:
         assert store.count() == 0
+
+
+def test_answers_about_an_image_or_superseding_one_are_found_by_index(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    JudgementStore(path).close()
+    with sqlite3.connect(path) as raw:
+        for where, index in (
+            ("image_id = 'a'", "judgements_image_id"),
+            ("other_id = 'a'", "judgements_other_id"),
+            ("supersedes = 'a'", "judgements_supersedes"),
+            ("question = 'vote' and subject = 'a' and who = 'w'", "judgements_key"),
+        ):
+            plan = raw.execute(f"explain query plan select * from judgements where {where}")
+            assert f"USING INDEX {index} " in plan.fetchone()[3]
+    raw.close()
+
+
+def test_opening_waits_for_another_program_that_holds_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "j.db"
+    with sqlite3.connect(path, check_same_thread=False, isolation_level=None) as other:
+        other.execute("create table theirs (x)")
+        other.execute("begin immediate")
+        with ThreadPoolExecutor(1) as pool:
+            opening = pool.submit(JudgementStore, path)
+            with pytest.raises(TimeoutError):
+                opening.result(timeout=0.3)
+            other.execute("rollback")
+            with opening.result(timeout=60) as store:
+                assert store.add([vote("a", "w")]) == Added(1, 0)
+    other.close()
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
