@@ -136,9 +136,9 @@ def plan_for(preset: str, data: Path, renderer: str, quick: bool) -> Any:
     from heldout.curate.compose.build import gather, plan_set
     from heldout.curate.compose.pillow_resize import load_kernels
     from heldout.curate.compose.render import Renderer
-    from heldout.curate.compose.requests import ComposeRequest
+    from heldout.curate.compose.requests import ComposeRequest, folded
 
-    request = make(ComposeRequest, values_of(preset, data, renderer, quick))
+    request = make(ComposeRequest, folded(values_of(preset, data, renderer, quick)))
     sources, _ = gather(request)
     plan = plan_set(sources, request, seed=0)
     Renderer(renderer, plan.factors)  # what it imports is loaded
@@ -202,10 +202,11 @@ def built(values: dict[str, Any], out: Path, workers: int) -> float:
     """Wall seconds of a build."""
     from heldout.core.request import make
     from heldout.curate.compose.build import build_compose
-    from heldout.curate.compose.requests import ComposeRequest
+    from heldout.curate.compose.requests import ComposeRequest, folded
 
     began = time.perf_counter()
-    build_compose(make(ComposeRequest, values), out / "set", runs=out / "runs", workers=workers)
+    request = make(ComposeRequest, folded(values))
+    build_compose(request, out / "set", runs=out / "runs", workers=workers)
     return time.perf_counter() - began
 
 
