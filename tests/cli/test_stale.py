@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -179,3 +180,49 @@ def test_imported_predictions_are_taken_at_their_word(run: Run, tmp_path: Path) 
     recolour(tmp_path / "files")
     assert run("score", "-t", testset.name).code == 0
     assert not (tmp_path / "ledger").exists(), "nothing is hashed for them"
+
+
+@pytest.fixture
+def reimported(run: Run, tmp_path: Path) -> Run:
+    """Two files of outputs under one model name: all right, and a quarter wrong; the first imported."""
+    make_set(tmp_path, images=40, broken=())
+    values = np.eye(4, dtype=np.float32)[np.arange(40) % 4] * 9
+    for place, wrong in (("first", 0), ("second", 10)):
+        (tmp_path / place).mkdir()
+        outputs = np.concatenate([np.roll(values[:wrong], 1, axis=1), values[wrong:]])
+        np.save(tmp_path / place / "m.npy", outputs)
+    assert run("import", "predictions", "first/m.npy", "-t", "colours-1").code == 0
+    return run
+
+
+def test_a_changed_file_of_outputs_replaces_the_one_before(reimported: Run, tmp_path: Path) -> None:
+    run, again = reimported, ["import", "predictions", "second/m.npy", "-t", "colours-1"]
+    refused(run(*again), "other predictions of m", "--replace", "--name")
+    assert top1(run("score", "-t", "colours-1", "--json")) == 1.0
+    assert run(*again, "--replace").code == 0
+    for name in ("m", "all"):
+        assert top1(run("score", "-t", "colours-1", "-m", name, "--json")) == 0.75
+    assert len(list((tmp_path / "predictions").glob("*/m@*"))) == 1
+    assert run(*again).code == 0, "the same file again is no change"
+
+
+def test_a_full_run_name_means_that_run(reimported: Run, tmp_path: Path) -> None:
+    run = reimported
+    (first,) = (tmp_path / "predictions").glob("*/m@*")
+    shutil.copytree(first, tmp_path / "kept")
+    again = ["import", "predictions", "second/m.npy", "-t", "colours-1", "--replace"]
+    assert run(*again).code == 0
+    (second,) = (tmp_path / "predictions").glob("*/m@*")
+    shutil.copytree(tmp_path / "kept", first)  # as workspaces of before have two of them
+    refused(run("score", "-t", "colours-1"), "several stored runs", second.name, "prune")
+    for named, value in ((first.name, 1.0), (second.name, 0.75)):
+        assert top1(run("score", "-t", "colours-1", "-m", named, "--json")) == value
+    compared = run("compare", second.name, first.name, "-t", "colours-1", "--json")
+    (difference,) = (r for r in compared.json if r["record"] == "comparison")
+    assert (difference["other"], difference["model"]) == (second.name, first.name)
+    assert difference["difference"] == 0.25
+    excluded = run("score", "-t", "colours-1", "--exclude", first.name, "--json")
+    assert top1(excluded) == 0.75
+    assert run("prune", "-m", first.name, "--delete").code == 0
+    assert not first.exists() and second.exists()
+    assert top1(run("score", "-t", "colours-1", "--json")) == 0.75

@@ -24,8 +24,6 @@ WRONG = {
     "*-forgiven *": "shows top1_minor and top1_explained",
     "*tally*": "categories are proposed from the other models and truths at hand",
     "*image_mean*": "its interval is not that of the same mean under its metric's name",
-    "score -t val-m --from val*": "drops the truth's own metric",
-    "import testset listed.txt*counts*": "carries its parent's counts",
     "verify colours --audit*foreign*": "is 0 where nothing was compared",
     "verify colours --audit*class_mismatches*": "is 0 where nothing was compared",
     "fit -t*": "ignores the noise of the baseline's accuracies",

@@ -6,7 +6,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -434,7 +434,8 @@ def read_imagenet_m(path: Path, *, parent: TestSet, name: str = "imagenet-m") ->
             f"{parent.name}, such as {without[0]!r}",
             fix="name another truth, or add the multi-label truth of these images",
         )
-    return made
+    truths = {**made.card.truths, judge: {**made.card.truths[judge], "metrics": ["accepted"]}}
+    return replace(made, card=made.card.updated(truths=truths))
 
 
 RELEASED_CUT = 0.8

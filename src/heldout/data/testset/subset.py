@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from heldout.core.errors import MismatchError, UserError
+from heldout.data.testset.card import Card
 from heldout.data.testset.tables import first_outside
 from heldout.data.testset.testset import TestSet, make_testset
 
@@ -66,7 +67,7 @@ def subset(
             *map(dict, parents),
         ),
         counts={"parent": len(testset), "images": len(wanted)},
-        truths={truth: parent.truths.get(truth, {}) for truth in tables},
+        truths={truth: _provenance(parent, truth, table) for truth, table in tables.items()},
         citation=parent.citation if citation is None else citation,
         notes=tuple(notes),
         images_root=_images_root(testset),
@@ -80,6 +81,13 @@ def subset(
         label_space=testset.label_space,
         memberships=chosen(testset.memberships),
     )
+
+
+def _provenance(parent: Card, truth: str, table: Any) -> dict[str, Any]:
+    """What the parent knows of a truth; counts are those of the images that are left."""
+    known = parent.truths.get(truth, {})
+    own = {"images": len(table["image_id"].unique())}
+    return {**known, "counts": own} if "counts" in known else dict(known)
 
 
 def _images_root(testset: TestSet) -> str | None:

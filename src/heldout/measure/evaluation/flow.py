@@ -250,10 +250,12 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
         group = measure(
             testset,
             seen.read(collector),
-            metrics=metrics,
+            # A gate is of a score that must be there.
+            metrics=metrics if job.gates else request.metrics,
             truth=request.truth,
             label_map=label_map,
             absent_classes=request.absent_classes,
+            notes=notes,
         )
         notes += merged_lines(diagnose(testset, seen.guesses, cheap=True))
         failures += failed_images(testset, failed)
@@ -500,6 +502,7 @@ def score_pooled(request: ScoreRequest, context: Context) -> Results:
     """
     from heldout.measure.score.revisions import score_revisions
 
+    notes: list[str] = []
     pools: dict[str, list[Predictions]] = {}
     for name in request.pooled:
         testset = context.find(name, find_testset)
@@ -508,12 +511,15 @@ def score_pooled(request: ScoreRequest, context: Context) -> Results:
     records = score_revisions(
         [context.find(name, find_testset) for name in request.testsets],
         pools,
-        metrics=request.metrics or ("top1",),
+        metrics=request.metrics,
         truth=request.truth,
         seed=request.seed,
         replicates=request.replicates,
         level=request.level,
+        notes=notes,
     )
+    for text in _shortened(notes):
+        context.note(text)
     return Results(records=tuple(records))
 
 

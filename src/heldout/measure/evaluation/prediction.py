@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -118,7 +117,7 @@ def _runs(name: str, testsets: Sequence[TestSet], stored: bool, store: Predictio
     if stored or can_be_run(name):
         return not stored or name.startswith("predictions:")
     return not any(
-        name in ("all", run.folder.name) or fnmatchcase(run.model, name)
+        name == "all" or run.matches(name)
         for testset in testsets
         for run in store.runs(testset.card.images_hash)
     )

@@ -15,6 +15,7 @@ from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
 from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, FitRequest, Scoring
 from heldout.measure.score.fits import ReferenceLine, published_line
+from heldout.measure.score.measure import default_metrics
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
@@ -60,27 +61,6 @@ def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[str]:
         and (s.slice, s.statistic, s.metric) == (ALL, "value", gate.metric)
         and s.value < gate.value
     ]
-
-
-FEW_CLASSES = 10
-"""With so few classes the best five guesses say nothing."""
-DEFAULT_METRICS = {
-    "single": ("top1", "top5"),
-    "real": ("real",),
-    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
-}
-
-
-def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
-    """The metrics that a truth names on the card, or those that fit its kind."""
-    name = truth or testset.card.default_truth
-    testset.truth(name)
-    where = testset.card.truths[name]
-    if where.get("metrics"):
-        return tuple(where["metrics"])
-    found = DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
-    few = testset.label_space is not None and len(testset.label_space) <= FEW_CLASSES
-    return tuple(name for name in found if not (few and name == "top5"))
 
 
 def drawn(request: Scoring | CompareRequest | FitRequest) -> dict[str, Any]:

@@ -6,9 +6,10 @@ that no two of them can disagree about which images were counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,27 @@ from heldout.models.predictions import Predictions
 
 _MATRICES = ("values", "confidence", "guesses")  # one column per model
 _COUNTS = ("unreviewed", "failed", "unknown")  # one number per model
+
+
+FEW_CLASSES = 10
+"""With so few classes the best five guesses say nothing."""
+DEFAULT_METRICS = {
+    "single": ("top1", "top5"),
+    "real": ("real",),
+    "multilabel": ("mla", "mla_micro", "mla_correct_only", "mla_upper"),
+}
+
+
+def default_metrics(testset: TestSet, truth: str | None = None) -> tuple[str, ...]:
+    """The metrics that a truth names on the card, or those that fit its kind."""
+    name = truth or testset.card.default_truth
+    testset.truth(name)
+    where = testset.card.truths[name]
+    if where.get("metrics"):
+        return tuple(where["metrics"])
+    found = DEFAULT_METRICS.get(where.get("kind", "single"), DEFAULT_METRICS["single"])
+    few = testset.label_space is not None and len(testset.label_space) <= FEW_CLASSES
+    return tuple(name for name in found if not (few and name == "top5"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -246,56 +268,79 @@ def measure(
     truth: str | None = None,
     label_map: LabelMap | None = None,
     absent_classes: str = "error",
+    notes: list[str] | None = None,
 ) -> list[Measured]:
     """Measure models on a test set: one :class:`Measured` for each metric, models in the order given.
 
     Each model is read once and its outputs are dropped before the next, so that memory stays at
     one model's logits whatever the number of models. ``absent_classes`` says what a metric that
     averages over classes does about a class without images: ``error`` or ``skip``.
+
+    Without ``metrics`` those of the truth are measured: one that a model or the truth has not enough
+    for is left out, which ``notes`` tell. A metric that is named is refused instead.
     """
+    refusals: dict[str, list[NotApplicable]] = {}
+
+    def applies(check: Callable[..., None], metric: Metric, *about: Any) -> bool:
+        try:
+            check(metric, *about)
+        except NotApplicable as refused:
+            if metrics:
+                raise
+            refusals.setdefault(metric.name, []).append(refused)
+            return False
+        return True
+
     plain = whole = truth_arrays(testset, truth)
     if label_map is not None:
         plain = whole.in_target(label_map)
     arrays = plain.judged_by(label_map) if label_map and label_map.reading == "full" else plain
-    chosen = [get_metric(name) for name in metrics]
-    masks = [metric.include(arrays) for metric in chosen]
-    for metric, mask in zip(chosen, masks, strict=True):
-        _check_rows(metric, mask, plain, testset, absent_classes)
-    ranks = max((metric.ranks for metric in chosen), default=1)
-    logits = any(metric.needs_logits for metric in chosen)
-    hashes: dict[str, str] = {}
+    named = [get_metric(name) for name in metrics or default_metrics(testset, truth)]
+    counted = [(metric, metric.include(arrays)) for metric in named]
+    chosen = [
+        (metric, mask)
+        for metric, mask in counted
+        if applies(_check_rows, metric, mask, plain, testset, absent_classes)
+    ]
+    ranks = max((metric.ranks for metric, _ in chosen), default=1)
+    logits = any(metric.needs_logits for metric, _ in chosen)
+    seen: set[str] = set()
     columns: list[list[dict[str, Any]]] = [[] for _ in chosen]
     for model in predictions:
-        if model.model in hashes:
+        if model.model in seen:
             raise UserError(
                 f"{model.model} is there twice", fix="give each model a name of its own"
             )
-        for metric in chosen:
-            _check_model(metric, model, label_map)
+        seen.add(model.model)
+        able = [applies(_check_model, metric, model, label_map) for metric, _ in chosen]
         found = ranked_predictions(model, testset, arrays, label_map, logits=logits, ranks=ranks)
-        for metric, mask, made in zip(chosen, masks, columns, strict=True):
+        for (metric, mask), made in compress(zip(chosen, columns, strict=True), able):
             made.append(_column(metric, mask, arrays, found, f"{model.model} on {testset.name}"))
+            made[-1] |= {"models": model.model, "hashes": model.hash}
             if metric.per_class:
                 made[-1]["guesses"] = top1_predictions(found, label_map)[mask]
-        hashes[model.model] = model.hash
-    if not hashes:
+    if not seen:
         raise UserError(f"no models to measure on {testset.name}", fix="name some with --model")
+    for first, *more in refusals.values():
+        if not any(columns):
+            raise first
+        others = f", and {len(more)} models more" if more else ""
+        (notes if notes is not None else []).append(f"not scored: {first.message}{others}")
     return [
         Measured(
             testset=testset,
             truth=arrays.name,
             space=arrays.space,
             metric=metric,
-            models=tuple(hashes),
             rows=arrays.rows[mask],
             groups=arrays.labels[mask],
             label_map=label_map.describe() if label_map else "identity",
-            hashes=tuple(hashes.values()),
             weights=image_weights(testset)[plain.rows[mask]] if metric.weighted else None,
             left_out=len(whole) - int(mask.sum()),
             **_joined(made),
         )
-        for metric, mask, made in zip(chosen, masks, columns, strict=True)
+        for (metric, mask), made in zip(chosen, columns, strict=True)
+        if made
     ]
 
 

@@ -97,11 +97,13 @@ def score_revisions(
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
+    notes: list[str] | None = None,
 ) -> list[Score | Count]:
     """Scores of models on revisions of a test set, from predictions that are stored for any of them.
 
     ``predictions``  model name -> its predictions on each stored set; for an image that two of them
                      hold, the first is believed
+    ``metrics``, ``notes``  as :func:`~heldout.measure.score.measure.measure` takes them
 
     Records of every revision: a score for each model and metric; counts ``n_images`` (N),
     ``n_predicted`` (n), and ``n_disagreements`` where two stored sets answer differently. Coverage
@@ -123,7 +125,12 @@ def score_revisions(
             ]
             if covered.any():
                 for item in measure(
-                    testset, [spread], metrics=metrics, truth=truth, absent_classes="skip"
+                    testset,
+                    [spread],
+                    metrics=metrics,
+                    truth=truth,
+                    absent_classes="skip",
+                    notes=notes,
                 ):
                     records += _scores(item, covered, options)
     return records

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from heldout.core.errors import BadFile, MismatchError, NotFound, UserError
-from heldout.core.files import sha256_file
+from heldout.core.errors import BadFile, ExistsError, MismatchError, NotFound, UserError
+from heldout.core.files import remove_folder, sha256_file
 from heldout.core.workspace import Workspace
 from heldout.data.importing import match_images, read_classes
 from heldout.data.labels.label_space import LabelSpace
@@ -156,8 +156,9 @@ def import_files(
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
     it was; several files are read once more when they are written, as all their logits may not fit
-    into memory. One model under two names in two sets is joined; a model that answers differently on
-    an image that two sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
+    into memory. Other outputs that a set has of a model are refused, or replaced. One model under
+    two names in two sets is joined; a model that answers differently on an image that two sets share
+    is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
@@ -195,10 +196,25 @@ def import_files(
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
+    others: list[Path] = []
+    for where, models in found.items():
+        images_hash = sets[where].card.images_hash
+        own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
+        for run in store.runs(images_hash):
+            if run.folder == own.get(run.model, run.folder):
+                continue
+            if not replace:
+                raise ExistsError(
+                    f"{where} has other predictions of {run.model} ({run.folder.name})",
+                    fix="use --replace, or another --name",
+                )
+            others.append(run.folder)
     for where, models in found.items():
         for path, held in zip(groups[where], models, strict=True):
             made = held if files == 1 else read(where, path)
             store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
+    for folder in others:  # last: an interruption leaves one more, and the same command removes it
+        remove_folder(folder)
     return ImportSummary(
         {where: len(models) for where, models in found.items()},
         tuple(notes),

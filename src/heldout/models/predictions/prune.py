@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +59,7 @@ def find_waste(
             found.append(_waste(group, "predictions on images that no test set here has"))
         elif models and testset in (None, cards[group.name]):
             for run in PredictionStore(workspace.predictions).runs(group.name):
-                if any(fnmatch.fnmatchcase(run.model, glob) for glob in models):
+                if any(run.matches(glob) for glob in models):
                     found.append(
                         _waste(run.folder, f"{run.model} on {cards[group.name]}, as asked")
                     )

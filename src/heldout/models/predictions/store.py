@@ -56,6 +56,12 @@ class StoredRun:
         own = self.folder / "label_space.json"
         return LabelSpace.read(own) if own.exists() else LabelSpace.load(self.run["label_space"])
 
+    def matches(self, pattern: str) -> bool:
+        """Whether a model argument means this run: the model's name, the full name, or a glob."""
+        # Only a pattern with an @ means the folder: elsewhere a glob must not match digits of the key.
+        name = self.folder.name if "@" in pattern else self.model
+        return fnmatch.fnmatchcase(name, pattern)
+
 
 class PredictionStore:
     """All predictions of a workspace."""
@@ -140,7 +146,11 @@ class PredictionStore:
         testset: str,
         exclude: Sequence[str] = (),
     ) -> list[StoredRun]:
-        """The runs that model arguments mean: names, globs or ``all``, less what is excluded."""
+        """The runs that model arguments mean, less what is excluded.
+
+        That is names, globs, ``all``, and full run names ``model@key``: a run that is named so is
+        called so, as two runs of one model may be asked for.
+        """
         runs = self.runs(images_hash)
         if not runs:
             raise NotFound(
@@ -149,20 +159,27 @@ class PredictionStore:
             )
         chosen: dict[Path, StoredRun] = {}
         for pattern in patterns or ["all"]:
-            found = [run for run in runs if pattern == "all" or _matches(run, pattern)]
+            found = [run for run in runs if pattern == "all" or run.matches(pattern)]
             if not found:
                 known = ", ".join(sorted({run.model for run in runs})[:8])
                 raise NotFound(
                     f"no predictions of {pattern!r} for {testset}", fix=f"there is {known}"
                 )
             chosen |= {run.folder: run for run in found}
-        kept = [r for r in chosen.values() if not any(_matches(r, glob) for glob in exclude)]
+        kept = [
+            StoredRun(run.folder, {**run.run, "model": run.folder.name})
+            if run.folder.name in patterns
+            else run
+            for run in chosen.values()
+            if not any(run.matches(glob) for glob in exclude)
+        ]
         names = [run.model for run in kept]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             keys = ", ".join(run.folder.name for run in kept if run.model == twice)
             raise UserError(
-                f"{twice} has several stored runs for {testset}: {keys}", fix="name one of these"
+                f"{twice} has several stored runs for {testset}: {keys}",
+                fix="name one of these, or remove one with heldout prune -m NAME --delete",
             )
         return sorted(kept, key=lambda run: run.model)
 
@@ -253,9 +270,3 @@ def _matrix(column: Any, dtype: Any = None) -> np.ndarray:
     array = column.combine_chunks()
     values: np.ndarray = array.flatten().to_numpy(zero_copy_only=False).reshape(len(array), -1)
     return values if dtype is None else values.astype(dtype, copy=False)
-
-
-def _matches(run: StoredRun, pattern: str) -> bool:
-    # Only a pattern with an @ means the folder: elsewhere a glob must not match digits of the key.
-    name = run.folder.name if "@" in pattern else run.model
-    return fnmatch.fnmatchcase(name, pattern)
