@@ -27,13 +27,16 @@ from heldout.core.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    checksum,
+    damaged,
     is_set_aside,
+    mapped,
     write_json,
 )
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import Card, card_file
+from heldout.data.testset.card import LABEL_SPACE, Card, card_file, checksums
 from heldout.data.testset.columns import ColumnType, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from heldout.data.images import ImageSource
+
+MAKE_AGAIN = "restore it, or import or build the set again with --replace"
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +340,7 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
             path = temporary / f"{name}.parquet"
             pq.write_table(table, path, compression="zstd" if pool else "snappy")
         if testset.space is not None and not is_built_in(testset.space):
-            write_json(temporary / "label_space.json", testset.space.to_dict())
+            write_json(temporary / LABEL_SPACE, testset.space.to_dict())
         _card_for(testset, folder).write(temporary)
         if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
             shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
@@ -392,10 +397,16 @@ def load(folder: Path) -> TestSet:
                 fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
         raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    tables = {
-        name: read_parquet(folder / f"{name}.parquet", schema)
-        for name, schema in schemas_of(card).items()
-    }
+    known = checksums(folder)
+    tables = {}
+    for name, schema in schemas_of(card).items():
+        path = folder / f"{name}.parquet"
+        tables[name] = read_parquet(path, schema)
+        # Other bytes are no damage where the rows are those that the card was written for.
+        if known.get(f"{name}.parquet") not in (None, checksum(mapped(path))) and (
+            hash_table(tables[name]) != card.tables.get(name)
+        ):
+            raise damaged(path, MAKE_AGAIN)
     return TestSet(
         card,
         tables["images"],
@@ -408,17 +419,16 @@ def load(folder: Path) -> TestSet:
 
 def schemas_of(card: Card) -> dict[str, Any]:
     """The tables of a card's folder, by the names under which it has their hashes."""
-    found = {"images": image_schema()}
-    found |= {f"truth/{name}": truth_schema() for name in card.truths}
-    if card.stage == "pool" or "memberships" in card.tables:
-        found["memberships"] = membership_schema()
-    return found
+    own = {"images": image_schema, "memberships": membership_schema}
+    return {name: own.get(name, truth_schema)() for name in card.table_names}
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
     """The label space of a set's folder: its own file, else a built-in one; None where none is named."""
-    own = folder / "label_space.json"
+    own = folder / LABEL_SPACE
     if own.exists():
+        if checksums(folder).get(own.name) not in (None, checksum(mapped(own))):
+            raise damaged(own, MAKE_AGAIN)
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
 

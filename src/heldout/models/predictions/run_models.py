@@ -410,7 +410,7 @@ def pack_arrays(failures: Mapping[int, str], arrays: Mapping[str, np.ndarray | N
     return handle.getvalue()
 
 
-def unpack_arrays(packed: Path | IO[bytes]) -> tuple[dict[int, str], dict[str, np.ndarray]]:
+def unpack_arrays(packed: IO[bytes]) -> tuple[dict[int, str], dict[str, np.ndarray]]:
     """What :func:`pack_arrays` wrote."""
     with np.load(packed, allow_pickle=False) as found:
         arrays = dict(found)
@@ -424,7 +424,7 @@ def pack(rows: ModelRows) -> bytes:
     return pack_arrays(rows.failures, {"topk": rows.topk, "logits": rows.logits, "sha256": digests})
 
 
-def unpack(packed: Path | IO[bytes]) -> ModelRows:
+def unpack(packed: IO[bytes]) -> ModelRows:
     """What :func:`pack` wrote."""
     failures, arrays = unpack_arrays(packed)
     digests = [digest.decode() or None for digest in arrays["sha256"].tolist()]
@@ -531,12 +531,7 @@ def assemble(
 ) -> Predictions:
     """A model's predictions from its results of all units; ``how`` they were made goes into the
     record of the run."""
-    try:
-        parts = [unpack(results.path(unit.key)) for unit in units]
-    except FileNotFoundError:
-        raise NotFound(
-            f"{results.folder}: a unit has no result yet", fix="run the job again to finish it"
-        ) from None
+    parts = [unpack(io.BytesIO(results.read(unit.key))) for unit in units]
     failures = {
         unit.payload.start + row: reason
         for unit, part in zip(units, parts, strict=True)
