@@ -184,7 +184,7 @@ def test_pools_do_not_change(tmp_path: Path) -> None:
         save(example(value="bed"), folder)
     assert load(folder).content_hash == example().content_hash
     told = replace(example(), card=example().card.updated(facts={"source": "other"}))
-    with pytest.raises(ExistsError, match="another account"):
+    with pytest.raises(ExistsError, match="other sources"):
         save(told, folder)
     assert save(told, folder, replace=True).card.facts == {"source": "other"}
     save(example(value="bed"), folder, replace=True)

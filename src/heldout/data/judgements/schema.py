@@ -24,7 +24,9 @@ from heldout.core.files import atomic_path
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 120
 _WRITE = "heldout_write"
-_DAMAGE = re.compile("not a database|malformed|no such (table|column)|decode|corrupt|unsupported file")
+_DAMAGE = re.compile(
+    "not a database|malformed|no such (table|column)|decode|corrupt|unsupported file"
+)
 _LOCK = 7_318_443_002  # any number, the same in every process
 
 # Byte order everywhere, so that a stream has one order whatever the database's locale.

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
 
     from heldout.data.images import ImageSource
 
-MAKE_AGAIN = "restore it, or import or build the set again with --replace"
-
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
@@ -359,8 +357,8 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
-    elif card.stage == "pool" and _account(known) != _account(card):
-        other = "the same images, but another account of them"
+    elif account(known) != account(card):
+        other = "the same images, made from other sources or in another way"
     elif stored.space != testset.space and (
         stored.label_space.fingerprint != testset.label_space.fingerprint
     ):
@@ -370,10 +368,13 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     return stored
 
 
-def _account(pool: Card) -> str:
-    """What a pool says of itself, wherever its files were."""
-    facts = {key: value for key, value in pool.facts.items() if key != "files"}
-    return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
+def account(card: Card) -> str:
+    """What a card says of how its set was made, wherever its files were."""
+    facts = {key: value for key, value in card.facts.items() if key != "files"}
+    stated = [facts, card.recipe, card.counts, *({**p, "file": ""} for p in card.parents)]
+    if card.stage == "pool":  # saving counts the rows of its tables
+        stated[2:] = [card.name, msgspec.to_builtins(card.columns), card.citation]
+    return canonical_json(stated)
 
 
 def _card_for(testset: TestSet, folder: Path) -> Card:
@@ -397,16 +398,15 @@ def load(folder: Path) -> TestSet:
                 fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
         raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    known = checksums(folder)
     tables = {}
     for name, schema in schemas_of(card).items():
-        path = folder / f"{name}.parquet"
-        tables[name] = read_parquet(path, schema)
-        # Other bytes are no damage where the rows are those that the card was written for.
-        if known.get(f"{name}.parquet") not in (None, checksum(mapped(path))) and (
-            hash_table(tables[name]) != card.tables.get(name)
-        ):
-            raise damaged(path, MAKE_AGAIN)
+        tables[name] = read_parquet(folder / f"{name}.parquet", schema)
+        try:
+            check_bytes(folder, f"{name}.parquet")
+        except BadFile:
+            # Other bytes are no damage where the rows are those that the card was written for.
+            if hash_table(tables[name]) != card.tables.get(name):
+                raise
     return TestSet(
         card,
         tables["images"],
@@ -415,6 +415,13 @@ def load(folder: Path) -> TestSet:
         load_space(folder, card),
         folder,
     )
+
+
+def check_bytes(folder: Path, name: str) -> None:
+    """Refuse a file of a set's folder that is not as it was written, where the card says how."""
+    path = folder / name
+    if checksums(folder).get(name) not in (None, checksum(mapped(path))):
+        raise damaged(path, "restore it, or import or build the set again with --replace")
 
 
 def schemas_of(card: Card) -> dict[str, Any]:
@@ -427,8 +434,7 @@ def load_space(folder: Path, card: Card) -> LabelSpace | None:
     """The label space of a set's folder: its own file, else a built-in one; None where none is named."""
     own = folder / LABEL_SPACE
     if own.exists():
-        if checksums(folder).get(own.name) not in (None, checksum(mapped(own))):
-            raise damaged(own, MAKE_AGAIN)
+        check_bytes(folder, own.name)
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
 
@@ -440,6 +446,7 @@ def read_parquet(path: Path, schema: Any) -> Any:
 
     try:
         table = pq.read_table(path, partitioning=None)
+        table.validate(full=True)
     except FileNotFoundError:
         raise NotFound(
             f"no file {path}", fix="the test set is incomplete: import it again"
