@@ -371,7 +371,12 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
 def account(card: Card) -> str:
     """What a card says of how its set was made, wherever its files were."""
     facts = {key: value for key, value in card.facts.items() if key != "files"}
-    stated = [facts, card.recipe, card.counts, *({**p, "file": ""} for p in card.parents)]
+    stated: list[Any] = [
+        facts,
+        card.recipe,
+        card.counts,
+        *({**p, "file": ""} for p in card.parents),
+    ]
     if card.stage == "pool":  # saving counts the rows of its tables
         stated[2:] = [card.name, msgspec.to_builtins(card.columns), card.citation]
     return canonical_json(stated)
