@@ -38,8 +38,9 @@ def verify(request: VerifyRequest, context: Context) -> Result:
         for folder, item in sets:
             if repair and item.ok and item.unchecked:
                 Card.of(folder).write(folder)
-        hashes = [Card.of(f).images_hash[:12] for f, item in sets if item.name] if names else ["*"]
-        found += _stores(place, hashes, every=not names, repair=repair)
+        cards = [Card.of(folder) for folder, item in sets if item.name]
+        hashes = [card.images_hash[:12] for card in cards if card.images_hash]
+        found += _stores(place, hashes if names else ["*"], every=not names, repair=repair)
     found += [_verified("records", path.parent, [path], _look_at_records) for path in saved]
     unchecked = sum(item.unchecked for item in found)
     if unchecked and not repair:

@@ -375,11 +375,17 @@ def account(card: Card) -> str:
         facts,
         card.recipe,
         card.counts,
-        *({**p, "file": ""} for p in card.parents),
+        *map(_by_hash, card.parents),
     ]
     if card.stage == "pool":  # saving counts the rows of its tables
         stated[2:] = [card.name, msgspec.to_builtins(card.columns), card.citation]
     return canonical_json(stated)
+
+
+def _by_hash(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """A parent without what it is called, where its hash says what it is."""
+    named = ("file", "name") if {"content_hash", "sha256"} & parent.keys() else ()
+    return {key: value for key, value in parent.items() if key not in named}
 
 
 def _card_for(testset: TestSet, folder: Path) -> Card:

@@ -61,7 +61,7 @@ class Verification:
             "as recorded=ok",
             "tables or files=tables:,",
             "image files=images:,",
-            "without checksums=unchecked:,",
+            "without_checksums:,",
         ),
     )
     folder: str
@@ -70,6 +70,11 @@ class Verification:
     images: int
     findings: tuple[Problem, ...]
     unchecked: int = 0
+
+    @property
+    def without_checksums(self) -> int | None:
+        """``unchecked`` where there are any."""
+        return self.unchecked or None
 
     @property
     def ok(self) -> bool:

@@ -71,7 +71,8 @@ class PredictPlan:
     ``stored``   runs that are there already, by model name
     ``pending``  models that have to run
     ``bytes``    estimate of what the store will grow by
-    ``replaced`` runs of pending models that hold less than is asked for, or are stale
+    ``replaced`` runs of pending models that hold less than is asked for, are stale, or are asked for
+                 again
     ``stale``    runs of pending models on images that have changed since, and ``changed`` how many
                  images that are
     """
@@ -97,11 +98,12 @@ def plan_predictions(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
+    rerun: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
     A run on images that have changed since does not count, nor one that holds less than is asked
-    for. One that holds all logits will do for the top k.
+    for; with ``rerun`` none does. One that holds all logits will do for the top k.
     """
     if not len(testset):
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
@@ -119,7 +121,7 @@ def plan_predictions(
         run = known.get(store.folder(images_hash, model.name, key))
         if run is not None:
             count = current.changed(run)
-            if not count and (keep == "topk" or run.run["keeps"] == "logits"):
+            if not (count or rerun) and (keep == "topk" or run.run["keeps"] == "logits"):
                 stored.append(run)
                 continue
             replaced.append(run)
@@ -162,6 +164,7 @@ def predict(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
+    rerun: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     plan: PredictPlan | None = None,
@@ -174,7 +177,9 @@ def predict(
     holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
     returned.
     """
-    plan = plan or plan_predictions(testset, models, workspace=workspace, images=images, keep=keep)
+    plan = plan or plan_predictions(
+        testset, models, workspace=workspace, images=images, keep=keep, rerun=rerun
+    )
     if not plan.pending:
         return list(plan.stored)
     for run in plan.replaced:
@@ -555,6 +560,17 @@ def assemble(
         digests=[digest for part in parts for digest in part.digests],
         run={**how, "versions": _versions()},
     )
+
+
+def other_versions(run: StoredRun) -> list[str]:
+    """Which libraries a run was made with in another version than there is now, in words."""
+    now = _versions()
+    made = run.run.get("versions", {}).items()
+    return [
+        f"{name} {version} ({now[name]} is installed)"
+        for name, version in made
+        if name != "heldout" and now.get(name, version) != version
+    ]
 
 
 def _versions() -> dict[str, str]:
