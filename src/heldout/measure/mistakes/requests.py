@@ -53,7 +53,9 @@ Collapse = Annotated[
 ]
 Superclasses = Annotated[
     Path,
-    option("Superclasses: JSON {name: [classes]} or [[classes]], or CSV superclass,class."),
+    option(
+        "Superclasses: JSON {name: [classes]} or [[classes]], or CSV superclass,class.", rare=True
+    ),
 ]
 Fold = Annotated[bool, option("Count Borderline as Minor.")]
 Average = Annotated[
