@@ -416,7 +416,8 @@ def load(folder: Path) -> TestSet:
             check_bytes(folder, f"{name}.parquet")
         except BadFile:
             # Other bytes are no damage where the rows are those that the card was written for.
-            if hash_table(tables[name]) != card.tables.get(name):
+            empty = hash_table(schema.empty_table())
+            if hash_table(tables[name]) != card.tables.get(name, empty):
                 raise
     return TestSet(
         card,
