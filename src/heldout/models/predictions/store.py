@@ -260,7 +260,8 @@ def _checksums(data: memoryview, names: Container[str] | None = None) -> Iterato
         for column in map(group.column, range(metadata.num_columns)):
             name, start = column.path_in_schema.partition(".")[0], column.data_page_offset
             if names is None or name in names:
-                yield name, checksum(data[start : start + column.total_compressed_size])
+                # From a whole word on: sums of words that lie across two are three times slower.
+                yield name, checksum(data[start & ~7 : start + column.total_compressed_size])
 
 
 def _read(run: StoredRun, wanted: set[str]) -> Any:
