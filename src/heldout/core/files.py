@@ -7,14 +7,17 @@ Every file that heldout writes goes through :func:`atomic_path`, so a reader (or
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -219,9 +222,27 @@ def check_version(value: object, path: Path, newest: int) -> None:
         )
 
 
+def open_file(path: Path) -> BufferedReader:
+    """A file, open for reading. A pipe, a device or a socket is a user error: it may keep its reader
+    waiting, or never end."""
+
+    def at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    try:
+        handle = open(path, "rb", opener=at_once)  # noqa: SIM115  the caller closes it
+        if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return handle
+        handle.close()
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # as a socket answers
+            raise
+    raise BadFile(path, "is not a regular file", fix="remove it, or replace it by a file")
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as handle:
+    with open_file(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

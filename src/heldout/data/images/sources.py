@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
 from heldout.core.extras import require
-from heldout.core.files import existing_file, existing_folder
+from heldout.core.files import existing_file, existing_folder, open_file
 
 if TYPE_CHECKING:
     from heldout.core.web import Patience, WebClient
@@ -83,9 +83,20 @@ def read_image(source: ImageSource, image_id: str) -> bytes:
             data = handle.read(MAX_IMAGE_BYTES + 1)
             check_size(image_id, len(data))
             return data
-        check_size(image_id, handle.seek(0, os.SEEK_END))
-        handle.seek(0)
-        return handle.read()
+        return _whole(handle, image_id)
+
+
+def read_image_file(path: Path) -> bytes:
+    """All bytes of an encoded image in a file of its own, within the same limits."""
+    with open_file(path) as handle:
+        return _whole(handle, str(path))
+
+
+def _whole(handle: BinaryIO, name: str) -> bytes:
+    size = handle.seek(0, os.SEEK_END)
+    check_size(name, size)
+    handle.seek(0)
+    return handle.read(size)
 
 
 def check_size(image_id: str, size: int) -> None:
@@ -161,7 +172,7 @@ class FolderSource:
         """The image file of this id."""
         path = self.root / check_id(image_id)
         try:
-            return path.open("rb")
+            return open_file(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise no_image(image_id, self.root) from None
 
