@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,37 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """
     lines = _Lines()
     writer = csv.writer(lines, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(csv_cells, chain([header], rows)))
     return "".join(lines)
+
+
+FORMULA = r"'*[=+\-@\t\r]"
+"""How a text begins that a spreadsheet would run, or that :func:`csv_cells` has marked."""
+_FORMULA = re.compile(FORMULA)
+_NUMBER = re.compile(r"-?(\.?[0-9][0-9.]*([eE][+-]?[0-9]+)?)?\Z")
+
+
+def csv_cells(row: Iterable[Any]) -> list[Any]:
+    """A row as a spreadsheet may open it: nulls empty, and an apostrophe before each text that it
+    would take for a formula. Numbers stay. Readers of CSV undo it with :func:`csv_text_of`.
+
+    >>> csv_cells(["=1+1", "-0.5", -0.5, "'=", "it's", None])
+    ["'=1+1", '-0.5', -0.5, "''=", "it's", '']
+    """
+    return ["" if cell is None else f"'{cell}" if _runs(cell) else cell for cell in row]
+
+
+def _runs(cell: object) -> bool:
+    return isinstance(cell, str) and bool(_FORMULA.match(cell)) and not _NUMBER.match(cell)
+
+
+def csv_text_of(cell: str) -> str:
+    """The text that :func:`csv_cells` wrote as ``cell``.
+
+    >>> csv_text_of("'=1+1"), csv_text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 class _Lines(list[str]):
