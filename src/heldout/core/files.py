@@ -30,14 +30,18 @@ _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds."""
+def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds.
+
+    ``durable``  forced onto the disk first; not for what may be lost with the power
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     try:
         yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
+        if durable:
+            with temporary.open("rb") as handle:
+                os.fsync(handle.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -232,10 +236,10 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
 
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
-    """Read a JSON object that heldout wrote; refuse one of a newer schema."""
+    """Read a JSON object that heldout wrote; refuse one of a newer schema, or one that was changed."""
     value: dict[str, Any] = read_json(path)
     check_version(value, path, version)
-    return value
+    return unsealed(value, path)
 
 
 def check_version(value: object, path: Path, newest: int) -> None:
@@ -269,6 +273,30 @@ def open_file(path: Path) -> BufferedReader:
     raise BadFile(path, "is not a regular file", fix="remove it, or replace it by a file")
 
 
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with ``check``, a hash over everything that it says, as its last field."""
+    return {**record, "check": sha256_text(canonical_json(record))[:32]}
+
+
+def unsealed(record: dict[str, Any], path: Path, *, fix: str = "restore it") -> dict[str, Any]:
+    """The object without its ``check``; one that is not as it was written is refused.
+
+    Without that field, as in files written before there was one, it is taken as it is.
+    """
+    rest = {name: value for name, value in record.items() if name != "check"}
+    try:
+        whole = sealed(rest)["check"] == record.get("check", sealed(rest)["check"])
+    except ValueError:  # a number or a text that is never written
+        whole = False
+    if not whole:
+        raise BadFile(
+            path,
+            "is not as it was written",
+            fix=f"{fix}; if it was changed on purpose, remove its field check",
+        )
+    return rest
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with open_file(path) as handle:
@@ -296,6 +324,21 @@ def checksum(data: Any) -> str:
     digest.update(view[whole:])
     digest.update(len(view).to_bytes(8, "little"))
     return digest.hexdigest()
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file, mapped into memory: only what is looked at is read."""
+    import mmap
+
+    with path.open("rb") as handle:
+        if not os.fstat(handle.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def damaged(path: Path, fix: str) -> BadFile:
+    """The error for a file whose bytes are not those of its checksum."""
+    return BadFile(path, "is damaged: its bytes are not those that were written", fix=fix)
 
 
 def existing_file(path: Path, what: str) -> Path:

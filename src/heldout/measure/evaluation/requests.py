@@ -71,6 +71,7 @@ Keep = Annotated[
     Literal["logits", "topk"],
     option("What is stored of the outputs; logits as float16.", rare=True),
 ]
+Rerun = Annotated[bool, option("Run models again although their outputs are stored.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
@@ -125,6 +126,7 @@ class EvaluateRequest(Scoring, frozen=True, kw_only=True):
 
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     model_args: ModelArgs | None = None
@@ -181,6 +183,7 @@ class PredictRequest(Request, frozen=True, kw_only=True):
     testsets: Testsets
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None
