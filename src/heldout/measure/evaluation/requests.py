@@ -36,8 +36,8 @@ from heldout.measure.mistakes.requests import EvidenceSources
 RunModels = Annotated[
     tuple[str, ...],
     option(
-        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
-        "predictions:FILE, a stored one; a glob, or all; repeatable.",
+        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object "
+        "(it is run), predictions:FILE, a stored one; a glob, or all; repeatable.",
         "-m",
         flag="model",
     ),
