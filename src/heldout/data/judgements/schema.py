@@ -67,8 +67,9 @@ for _column in (table.c.image_id, table.c.other_id, table.c.supersedes):
     )
 
 
-def open_engine(address: str) -> Engine:
-    """An engine for ``address``; tables are made on first use, a newer schema is refused."""
+def open_engine(address: str | Path) -> Engine:
+    """An engine for an address or an SQLite file; tables are made on first use, a newer schema is
+    refused."""
     url = _checked_url(address)
     if url.get_backend_name() == "sqlite":
         engine = _sqlite_engine(url)
@@ -95,7 +96,9 @@ def begin_write(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _checked_url(address: str) -> URL:
+def _checked_url(address: str | Path) -> URL:
+    if isinstance(address, Path):  # not through text, where ? and % mean something
+        return URL.create("sqlite", database=str(address.absolute()))
     try:
         url = make_url(address)
     except sa.exc.ArgumentError:

@@ -27,6 +27,7 @@ from heldout.core.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    held,
     is_set_aside,
     write_json,
 )
@@ -313,6 +314,11 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
     A folder that holds anything else is refused even with ``replace``. The images stay where they
     are: ``images_root`` is written relative to the new folder.
     """
+    with held(folder):
+        return _save(testset, folder, replace=replace)
+
+
+def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
     import pyarrow.parquet as pq
 
     card, pool = testset.card, testset.card.stage == "pool"
@@ -466,23 +472,24 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             f"test set {testset.name} is not saved", fix="save it before adding a truth"
         )
     check_slug(name, "a truth")
-    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
-    grown = make_testset(
-        testset.card.updated(truths={**testset.card.truths, name: provenance}),
-        images=testset.images,
-        truths={**testset.truths, name: table},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    if name in testset.truths:
-        if grown.card.content_hash == testset.card.content_hash:
-            return testset
-        raise ExistsError(
-            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+    with held(folder):
+        testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+        grown = make_testset(
+            testset.card.updated(truths={**testset.card.truths, name: provenance}),
+            images=testset.images,
+            truths={**testset.truths, name: table},
+            label_space=testset.label_space,
+            memberships=testset.memberships,
         )
-    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
-    card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
-        pq.write_table(table, temporary)
-    card.write(folder)  # last: a truth counts once the card names it
+        if name in testset.truths:
+            if grown.card.content_hash == testset.card.content_hash:
+                return testset
+            raise ExistsError(
+                f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+            )
+        change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+        card = grown.card.updated(history=(*testset.card.history, change))
+        with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+        card.write(folder)  # last: a truth counts once the card names it
     return load(folder)
