@@ -58,12 +58,15 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         old: Path | None = None
         try:
             yield temporary
-            if not (replace and path.exists()):
+            try:
                 temporary.rename(path)
-            elif not _exchange(temporary, path):
-                old = _beside(path, "old-")
-                path.rename(old)
-                temporary.rename(path)
+            except OSError:
+                if not (replace and path.exists()):
+                    raise
+                if not _exchange(temporary, path):
+                    old = _beside(path, "old-")
+                    path.rename(old)
+                    temporary.rename(path)
         finally:
             if old is not None and not path.exists():
                 old.rename(path)

@@ -390,7 +390,27 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    """Read a test set or a pool from its folder; hashes are as the card has them.
+
+    A folder that is replaced meanwhile is read again: nothing of the old one and the new one is mixed.
+    """
+    while True:
+        place = _place(folder)
+        try:
+            found = _load(folder)
+        except UserError:
+            if _place(folder) == place:
+                raise
+        else:
+            if _place(folder) == place:
+                return found
+
+
+def _place(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _load(folder: Path) -> TestSet:
     if not card_file(folder).is_file():
         fix = "heldout ls lists what there is; heldout import makes one"
         for path in sorted(folder.parent.glob("*")):
