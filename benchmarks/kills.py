@@ -15,22 +15,31 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import importlib.util
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+import numpy as np
 
+from heldout.cli.app import invoke
+from heldout.core.workspace import Workspace
+from heldout.data.judgements.store import JudgementStore
+from heldout.data.testset.verify import verify
+from heldout.front import VERBS
+from heldout.testing.recipe_child import Moments
+
+ROOT = Path(__file__).resolve().parents[1]
 PREDICT = "predict -m ash.py:predict -m bay.py:predict -t colours"
 JOBS = {
     "import testset": "import testset photos --classes space.json --name other",
@@ -42,7 +51,7 @@ JOBS = {
     "predict": PREDICT,
     "eval": "eval -m ash.py:predict -m bay.py:predict -t colours --replicates 20 -o eval.html "
     "--save eval.json",
-    "score": "score -t own --replicates 20 --save score.json",
+    "score": "score -t val --replicates 20 --save score.json",
     "report": "report saved.json -o report.html --figures figures",
     "annotate": "annotate photos -e encoder.py:colours --classes space.json --top 2 --name near",
     "cutout": "cutout masks cut --masks masks -o freed --gate max_border=1",
@@ -88,8 +97,6 @@ def _truths(folder: Path) -> str:
 
 
 def _votes(folder: Path, wanted: int) -> str:
-    from heldout.core.workspace import Workspace
-    from heldout.data.judgements.store import JudgementStore
 
     with JudgementStore(Workspace(folder).judgements) as store:
         found = list(store.stream())
@@ -101,7 +108,6 @@ def _votes(folder: Path, wanted: int) -> str:
 
 def _whole(*names: str) -> Callable[[Path], str]:
     def check(folder: Path) -> str:
-        from heldout.data.testset.verify import verify
 
         for name in names:
             problems = verify(folder / name).findings
@@ -226,8 +232,11 @@ def _said(path: Path) -> int:
 
 def prepare(folder: Path) -> None:
     """A workspace with something of every kind, and the inputs of all jobs."""
-    import numpy as np
-    from tests.golden import data
+    spec = importlib.util.spec_from_file_location("data", ROOT / "tests/golden/data.py")
+    if spec is None or spec.loader is None:
+        raise RuntimeError("tests/golden/data.py is not there")
+    data = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(data)
 
     folder.mkdir(parents=True)
     for name in ("lists", "compose", "contexts", "domains", "images"):
@@ -275,87 +284,61 @@ def prepare(folder: Path) -> None:
 
 def run(line: str, folder: Path) -> tuple[int, str, str]:
     """A command in a process of its own, not disturbed."""
-    with Child(line, folder) as child:
-        return child.ended()
+    child = Child(line, folder)
+    child.go()
+    return child.ended()
 
 
 class Child:
-    """A command in a process of its own, which waits for :meth:`go` when it has loaded everything.
+    """A command in a process of its own, which waits for :meth:`go`.
+
+    A fork of this process, which has loaded everything: a start would take longer than most jobs.
 
     ``kill``  it kills itself before this write below the folder; None: it counts them
     """
 
     def __init__(self, line: str, folder: Path, *, kill: int | None = None) -> None:
-        self.folder, self.line = folder, line
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "OMP_NUM_THREADS": "1",
-            "COLUMNS": "100",
-        }
-        for name in ("HELDOUT_WORKSPACE", "HELDOUT_JUDGEMENTS"):
-            environment.pop(name, None)
-        self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).resolve()), "--child", str(kill or 0), line],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> Child:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if stream is not None:
-                stream.close()
-        self.process.wait()
-
-    def ready(self) -> None:
-        """Wait until it has loaded everything."""
-        if self.process.stdout is None or self.process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{self.line}: {self.process.communicate()[1]}")
+        self._said = [Path(tempfile.mkstemp()[1]) for _ in range(2)]
+        waits, self._go = os.pipe()
+        self.pid = os.fork()
+        if not self.pid:
+            code = 1
+            try:
+                for number, path in enumerate(self._said, 1):
+                    os.dup2(os.open(path, os.O_WRONLY), number)
+                os.close(self._go)
+                os.setsid()
+                os.chdir(folder)
+                os.read(waits, 1)
+                code = work(line, kill)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        os.close(waits)
 
     def go(self) -> None:
         """Let it begin."""
-        if self.process.stdin is None:
-            raise RuntimeError("no pipe")
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        os.write(self._go, b"1")
 
     def ended(self) -> tuple[int, str, str]:
-        """Let it begin if it has not yet, and wait for its end; exit code, output and errors."""
-        if self.process.stdin is not None and not self.process.stdin.closed:
-            out, err = self.process.communicate("\n")
-        else:
-            out, err = self.process.communicate()
-        return self.process.returncode, out.removeprefix("ready\n"), err
+        """Wait for its end; exit code, output and errors."""
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self._go)
+        out, err = (path.read_text() for path in self._said)
+        for path in self._said:
+            path.unlink()
+        return os.waitstatus_to_exitcode(status), out, err
 
 
-def child(kill: int, line: str) -> int:
-    """What a :class:`Child` runs; its last line of output is the number of writes."""
-    import shlex
-
-    import heldout.front
-    from heldout.cli.app import invoke
-    from heldout.testing.recipe_child import Moments
-
-    words = shlex.split(line)
-    names = {" ".join(words[:n]) for n in (1, 2)}
-    verb = next(verb for verb in heldout.front.VERBS if verb.name in names)
-    loaded = verb.call
-    moments = Moments(Path.cwd(), kill or None)
+def work(line: str, kill: int | None) -> int:
+    """What a :class:`Child` does; the last line of its output is the number of writes."""
+    moments = Moments(Path.cwd(), kill)
     sys.addaudithook(moments)
-    print("ready", flush=True)
-    sys.stdin.readline()
-    code = invoke(words) if loaded else 1
-    print(f"writes {moments.count}", flush=True)
+    code = invoke(shlex.split(line))
+    print(f"writes {moments.count}")
     return code
 
 
@@ -376,8 +359,6 @@ def state(folder: Path) -> dict[str, str]:
         elif path.is_file() and not name.startswith(("ledger/", "judgements.db", "__pycache__")):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     if (folder / "judgements.db").is_file():
-        from heldout.data.judgements.store import JudgementStore
-
         with JudgementStore(folder / "judgements.db") as store:
             said = "\n".join(each.judgement_id for each in store.stream())
             found["judgements"] = hashlib.sha256(said.encode()).hexdigest()
@@ -403,29 +384,26 @@ class Kills:
 def kill_job(line: str, world: Path, place: Path, draw: random.Random, wanted: int) -> Kills:
     """Kill a job ``wanted`` times, two of them before each run to the end."""
     found = Kills()
-    whole = place / "whole"
-    shutil.copytree(world, whole, symlinks=True)
+    folder = place / "work"
+    shutil.copytree(world, folder, symlinks=True)
     began = time.monotonic()
-    code, out, err = run(line, whole)
+    code, out, err = run(line, folder)
     seconds = time.monotonic() - began
     writes = int(out.rpartition("writes ")[2] or 0)
     if code:
         raise RuntimeError(f"{line}: {err}")
-    reference = state(whole)
+    reference = state(folder)
+    shutil.rmtree(folder)
     while found.killed < wanted:
-        folder = place / "killed"
         shutil.copytree(world, folder, symlinks=True)
         for _ in range(min(2, wanted - found.killed)):
             late = draw.random() < 0.3
-            with Child(line, folder, kill=None if late else draw.randint(1, writes)) as job:
-                if late:
-                    job.ready()
-                    job.go()
-                    time.sleep(draw.uniform(0, seconds / 2))
-                    if job.process.poll() is None:
-                        os.kill(job.process.pid, signal.SIGKILL)
-                job.ended()
-                found.killed += job.process.returncode == -signal.SIGKILL
+            job = Child(line, folder, kill=None if late else draw.randint(1, writes))
+            job.go()
+            if late:
+                time.sleep(draw.uniform(0, seconds))
+                os.kill(job.pid, signal.SIGKILL)  # not yet waited for, so the id is still its own
+            found.killed += job.ended()[0] == -signal.SIGKILL
         found.littered += bool(left(folder))
         code, _, err = run(line, folder)
         after = left(folder)
@@ -443,7 +421,6 @@ def kill_job(line: str, world: Path, place: Path, draw: random.Random, wanted: i
             found.wrong += 1
             found.said = trouble
         shutil.rmtree(folder)
-    shutil.rmtree(whole)
     return found
 
 
@@ -455,16 +432,9 @@ def at_once(pair: Pair, folder: Path) -> str:
     if pair.before:
         run(pair.before, folder)
     children = [Child(line, folder) for line in pair.commands]
-    ended = []
-    try:
-        for each in children:
-            each.ready()
-        for each in children:
-            each.go()
-        ended = [each.ended() for each in children]
-    finally:
-        for each in children:
-            each.__exit__()
+    for each in children:
+        each.go()
+    ended = [each.ended() for each in children]
     for code, _, err in ended:
         if "Traceback" in err or code not in (0, 2, 3):
             return f"exit {code}: {err.strip().splitlines()[-1] if err.strip() else ''}"
@@ -486,10 +456,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.child:
-        raise SystemExit(child(int(given.child[0]), given.child[1]))
+    # Loaded once, before the forks.
+    called = [v.call for v in VERBS if any(line.startswith(v.name) for line in JOBS.values())]
+    print(len(called), "verbs", flush=True)
     draw = random.Random(given.seed)
     jobs = {k: v for k, v in JOBS.items() if not given.only or k in given.only}
     pairs = {k: v for k, v in PAIRS.items() if not given.only or k in given.only}
