@@ -26,7 +26,8 @@ from typing import Any
 from heldout.core.errors import BadFile, NotFound, UserError
 
 _TEMPORARY = ".tmp-"
-_HOLD = ".tmp-hold-"
+_HOLD = f"{_TEMPORARY}hold-"
+_NAME = re.compile(r"\.tmp-(?:hold|([0-9a-f]{8})[0-9a-f]{24})-(old-)?")
 _SECTOR = 4096
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 _swept: set[Path] = set()
@@ -154,7 +155,8 @@ def left_over(path: Path) -> Iterator[bool | None]:
     """Whether whoever wrote a temporary has died; None where that cannot be known.
 
     It cannot where there are no locks, nor of what another machine or an earlier version wrote:
-    locks of one machine may be unknown to another. For the block nobody else holds it.
+    locks of one machine may be unknown to another. False also for what is not of heldout, and for
+    the only copy of something. For the block nobody else holds it.
     """
     with ExitStack() as stack:
         try:
@@ -162,12 +164,13 @@ def left_over(path: Path) -> Iterator[bool | None]:
         except OSError:  # held, or gone
             yield False
             return
-        home = re.sub(rf"^{_TEMPORARY}[0-9a-f]{{32}}-old-", "", path.name)
-        if home != path.name and not (path.parent / home).exists():
-            yield False  # what a replacement moved aside, and the only copy
+        named = _NAME.match(path.name)
+        # What a replacement moved aside may be the only copy.
+        aside = named and named[2] and not (path.parent / path.name[named.end() :]).exists()
+        if named is None or aside:
+            yield False
         else:
-            here = path.name.startswith((_HOLD, f"{_TEMPORARY}{_machine()}"))
-            yield True if known and here else None
+            yield True if known and named[1] in (None, _machine()) else None
 
 
 def sweep(folder: Path) -> None:

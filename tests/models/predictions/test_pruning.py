@@ -22,7 +22,10 @@ def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     original, shifted = make_example(workspace, images=50)
     assert find_waste(workspace) == []
-    left = workspace.predictions / original.card.images_hash[:12] / ".tmp-0-oak"
+    (tmp_path / ".tmp-notes").touch()  # somebody else's
+    os.utime(tmp_path / ".tmp-notes", (0, 0))
+    name = f".tmp-{'0' * 32}-oak"
+    left = workspace.predictions / original.card.images_hash[:12] / name
     left.mkdir()
     (left / "part").write_bytes(b"x" * 10)
     os.utime(left, (0, 0))
@@ -34,7 +37,7 @@ def test_only_what_is_not_wanted_goes(tmp_path: Path) -> None:
     shutil.rmtree(workspace.testsets / shifted.name)
     waste = find_waste(workspace, models=["o*"])
     assert {w.folder.name.partition("@")[0] for w in waste} == {
-        ".tmp-0-oak", "oak", shifted.card.images_hash[:12], "predict-ab-cd",
+        name, "oak", shifted.card.images_hash[:12], "predict-ab-cd",
     }  # fmt: skip
     assert remove(waste) == sum(w.bytes for w in waste) > 0
     assert find_waste(workspace, models=["o*"]) == []
