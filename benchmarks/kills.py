@@ -38,6 +38,7 @@ from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset.verify import verify
 from heldout.front import VERBS
 from heldout.testing.recipe_child import Moments
+from machine import describe, write_result
 
 ROOT = Path(__file__).resolve().parents[1]
 PREDICT = "predict -m ash.py:predict -m bay.py:predict -t colours"
@@ -372,13 +373,13 @@ def left(folder: Path) -> list[str]:
 
 @dataclass
 class Kills:
-    """What killing one job gave."""
+    """What killing one job gave: kills, and runs to the end with leftovers before or after, or wrong."""
 
     killed: int = 0
     littered: int = 0
-    pruned: int = 0
+    left: int = 0
     wrong: int = 0
-    said: str = ""
+    said: tuple[str, ...] = ()
 
 
 def kill_job(line: str, world: Path, place: Path, draw: random.Random, wanted: int) -> Kills:
@@ -408,7 +409,7 @@ def kill_job(line: str, world: Path, place: Path, draw: random.Random, wanted: i
         code, _, err = run(line, folder)
         after = left(folder)
         if after:
-            found.pruned += 1
+            found.left += 1
             run("prune --delete", folder)
         trouble = ""
         if code or "Traceback" in err:
@@ -419,7 +420,7 @@ def kill_job(line: str, world: Path, place: Path, draw: random.Random, wanted: i
             trouble = f"other bytes: {sorted(dict(made.items() ^ reference.items()))[:3]}"
         if trouble:
             found.wrong += 1
-            found.said = trouble
+            found.said += (trouble,)
         shutil.rmtree(folder)
     return found
 
@@ -453,44 +454,74 @@ def main() -> None:
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--only", nargs="*", help="jobs and pairs by name")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     # Loaded once, before the forks.
-    called = [v.call for v in VERBS if any(line.startswith(v.name) for line in JOBS.values())]
-    print(len(called), "verbs", flush=True)
+    for verb in VERBS:
+        if any(line.startswith(verb.name) for line in JOBS.values()):
+            print(verb.name, verb.call.__module__, file=sys.stderr)
     draw = random.Random(given.seed)
     jobs = {k: v for k, v in JOBS.items() if not given.only or k in given.only}
     pairs = {k: v for k, v in PAIRS.items() if not given.only or k in given.only}
-    lines = []
+    killed: list[str] = []
+    together: list[str] = []
+    troubles: list[str] = []
     with tempfile.TemporaryDirectory() as name:
-        world, place = Path(name) / "world", Path(name)
-        prepare(world)
-        print("the world is made", flush=True)
-        if given.kills and jobs:
-            lines += [
-                "| job | killed | `.tmp-` after a kill | after the next run | "
-                "after `prune` or other bytes |",
-                "|---|---|---|---|---|---|",
-            ]
-            share, more = divmod(given.kills, len(jobs))
-            for n, (job, line) in enumerate(jobs.items()):
-                made = kill_job(line, world, place, draw, share + (n < more))
-                cells = (job, made.killed, made.littered, made.pruned, f"{made.wrong} {made.said}")
-                lines.append(f"| {' | '.join(map(str, cells))} |")
-                print(lines[-1], flush=True)
-        if given.rounds and pairs:
-            for pair_name, pair in pairs.items():
-                wrong: list[str] = []
-                for _ in range(given.rounds):
-                    folder = place / "at-once"
-                    shutil.copytree(world, folder, symlinks=True)
-                    if trouble := at_once(pair, folder):
-                        wrong.append(trouble)
-                    shutil.rmtree(folder)
-                lines.append(f"| {pair_name} | {given.rounds} | {len(wrong)} | {wrong[:1]} |")
-                print(lines[-1], flush=True)
+        place = Path(name)
+        prepare(place / "world")
+        share, more = divmod(given.kills, len(jobs) or 1)
+        for n, (job, line) in enumerate(jobs.items() if given.kills else ()):
+            made = kill_job(line, place / "world", place, draw, share + (n < more))
+            killed.append(row(job, made.killed, made.littered, made.left, made.wrong))
+            troubles += [f"{job}: {said}" for said in made.said]
+            print(killed[-1], *made.said, flush=True)
+        for pair_name, pair in pairs.items() if given.rounds else ():
+            wrong = []
+            for _ in range(given.rounds):
+                folder = place / "at-once"
+                shutil.copytree(place / "world", folder, symlinks=True)
+                if trouble := at_once(pair, folder):
+                    wrong.append(trouble)
+                shutil.rmtree(folder)
+            codes = " or ".join(", ".join(map(str, each)) for each in pair.codes)
+            together.append(row(pair_name, given.rounds, codes, len(wrong)))
+            troubles += [f"{pair_name}: {said}" for said in wrong]
+            print(together[-1], *wrong[:1], flush=True)
+    if given.write:
+        write_result("kills", HEAD.format(describe(), "\n".join(killed), "\n".join(together)))
+    if troubles:
+        raise SystemExit("\n".join(troubles))
+
+
+def row(*cells: object) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+HEAD = """# Jobs that are killed, and jobs that work at once
+
+`python benchmarks/kills.py --write`: {}.
+
+Every job is killed with SIGKILL, up to two times before it runs to its end: just before a write that
+is drawn, or after a time that is drawn. "Left by a kill": in so many cases there were temporary
+files or folders before the run to the end; "left after it": in so many there still were, which
+`heldout prune --delete` then removed. "Wrong": another exit code, a traceback, other bytes
+than those of a run that nobody disturbed, or something temporary that stayed after `prune`.
+
+| job | killed | left by a kill | left after it | wrong |
+|---|---:|---:|---:|---:|
+{}
+
+Commands that start at one moment, after everything is loaded. "Wrong": a traceback, another exit code
+than these, a temporary file that stays, a test set that `heldout verify` finds anything in, a truth,
+judgement or run that is lost, doubled or contradicts another.
+
+| at once | times | exit codes | wrong |
+|---|---:|---|---:|
+{}
+"""
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def find_waste(
     """
     cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
     groups, jobs = _folders(workspace.predictions), _folders(workspace.runs)
-    inside = ("testsets", "pools", "predictions", "runs", "ledger")
+    inside = ("testsets", "pools", "predictions", "embeddings", "runs", "ledger", "fetched")
     left = [p for name in inside for p in sorted((workspace.root / name).rglob(_LEFT))]
     found = [
         _waste(path, "left by an interrupted write")
