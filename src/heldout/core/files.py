@@ -11,15 +11,19 @@ removes it. (Ids of processes would not do: they are used again, and machines ma
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +38,17 @@ _swept: set[Path] = set()
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds."""
+def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds.
+
+    ``durable``  forced onto the disk first; not for what may be lost with the power
+    """
     with _own(path, Path.touch) as temporary:
         try:
             yield temporary
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
+            if durable:
+                with temporary.open("rb") as handle:
+                    os.fsync(handle.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -118,6 +126,8 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[b
             raise FileNotFoundError(path)
         yield known
     finally:
+        with suppress(OSError):  # also for workers that were forked meanwhile
+            fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 
@@ -266,9 +276,37 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """
     lines = _Lines()
     writer = csv.writer(lines, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(csv_cells, chain([header], rows)))
     return "".join(lines)
+
+
+FORMULA = r"'*[=+\-@\t\r]"
+"""How a text begins that a spreadsheet would run, or that :func:`csv_cells` has marked."""
+_FORMULA = re.compile(FORMULA)
+_NUMBER = re.compile(r"-?(\.?[0-9][0-9.]*([eE][+-]?[0-9]+)?)?\Z")
+
+
+def csv_cells(row: Iterable[Any]) -> list[Any]:
+    """A row as a spreadsheet may open it: nulls empty, and an apostrophe before each text that it
+    would take for a formula. Numbers stay. Readers of CSV undo it with :func:`csv_text_of`.
+
+    >>> csv_cells(["=1+1", "-0.5", -0.5, "'=", "it's", None])
+    ["'=1+1", '-0.5', -0.5, "''=", "it's", '']
+    """
+    return ["" if cell is None else f"'{cell}" if _runs(cell) else cell for cell in row]
+
+
+def _runs(cell: object) -> bool:
+    return isinstance(cell, str) and bool(_FORMULA.match(cell)) and not _NUMBER.match(cell)
+
+
+def csv_text_of(cell: str) -> str:
+    """The text that :func:`csv_cells` wrote as ``cell``.
+
+    >>> csv_text_of("'=1+1"), csv_text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 class _Lines(list[str]):
@@ -336,10 +374,10 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
 
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
-    """Read a JSON object that heldout wrote; refuse one of a newer schema."""
+    """Read a JSON object that heldout wrote; refuse one of a newer schema, or one that was changed."""
     value: dict[str, Any] = read_json(path)
     check_version(value, path, version)
-    return value
+    return unsealed(value, path)
 
 
 def check_version(value: object, path: Path, newest: int) -> None:
@@ -355,9 +393,51 @@ def check_version(value: object, path: Path, newest: int) -> None:
         )
 
 
+def open_file(path: Path) -> BufferedReader:
+    """A file, open for reading. A pipe, a device or a socket is a user error: it may keep its reader
+    waiting, or never end."""
+
+    def at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    try:
+        handle = open(path, "rb", opener=at_once)  # noqa: SIM115  the caller closes it
+        if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return handle
+        handle.close()
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # as a socket answers
+            raise
+    raise BadFile(path, "is not a regular file", fix="remove it, or replace it by a file")
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with ``check``, a hash over everything that it says, as its last field."""
+    return {**record, "check": sha256_text(canonical_json(record))[:32]}
+
+
+def unsealed(record: dict[str, Any], path: Path, *, fix: str = "restore it") -> dict[str, Any]:
+    """The object without its ``check``; one that is not as it was written is refused.
+
+    Without that field, as in files written before there was one, it is taken as it is.
+    """
+    rest = {name: value for name, value in record.items() if name != "check"}
+    try:
+        whole = sealed(rest)["check"] == record.get("check", sealed(rest)["check"])
+    except ValueError:  # a number or a text that is never written
+        whole = False
+    if not whole:
+        raise BadFile(
+            path,
+            "is not as it was written",
+            fix=f"{fix}; if it was changed on purpose, remove its field check",
+        )
+    return rest
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as handle:
+    with open_file(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -382,6 +462,21 @@ def checksum(data: Any) -> str:
     digest.update(view[whole:])
     digest.update(len(view).to_bytes(8, "little"))
     return digest.hexdigest()
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file, mapped into memory: only what is looked at is read."""
+    import mmap
+
+    with path.open("rb") as handle:
+        if not os.fstat(handle.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def damaged(path: Path, fix: str) -> BadFile:
+    """The error for a file whose bytes are not those of its checksum."""
+    return BadFile(path, "is damaged: its bytes are not those that were written", fix=fix)
 
 
 def existing_file(path: Path, what: str) -> Path:

@@ -18,7 +18,7 @@ from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, 
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
-from heldout.data.testset.testset import TestSet, load, make_testset, save
+from heldout.data.testset.testset import TestSet, account, load, make_testset, save
 
 UNKNOWN = "unknown"
 _INHERITED = ("source", "licence", "attribution")
@@ -359,14 +359,13 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
     """Write the set with its files in one step; the same set again is no change."""
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if known.recipe == testset.card.recipe and (
-            testset.card.tables.items() <= known.tables.items()
-        ):
+        same = testset.card.tables.items() <= known.tables.items()
+        if same and account(known) == account(testset.card):
             return load(folder)
+        hashes = f"{known.content_hash[:12]}, this one is {testset.card.content_hash[:12]}"
+        how = "the same images, made from other sources or in another way" if same else hashes
         raise ExistsError(
-            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
-            f"{testset.card.content_hash[:12]})",
-            fix="use another --name, or --replace",
+            f"{folder} holds another test set ({how})", fix="use another --name, or --replace"
         )
     if folder.exists() and not (folder / "card.json").exists() and any(folder.iterdir()):
         raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")

@@ -5,7 +5,7 @@ The vectors of a pool are kept under what they depend on, the encoder and the im
 never run the encoder on an image again. ::
 
     FOLDER/
-      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded
+      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded, checksums
       vectors.npy        float32 or float16 (rows, d); a row of NaN has no vector
       ids.txt            one id per line, in the order of the rows
 
@@ -16,6 +16,7 @@ whole.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +37,11 @@ from heldout.core.errors import (
 from heldout.core.files import (
     atomic_folder,
     canonical_json,
+    checksum,
+    damaged,
+    mapped,
     read_versioned_json,
+    sealed,
     sha256_file,
     sha256_text,
     write_json,
@@ -154,7 +159,7 @@ def embed(
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
         for unit in some:
             rows = unit.payload
-            bad, made = unpack_arrays(results.path(unit.key))
+            bad, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
             vectors[rows.start : rows.stop] = made["vectors"]
             for place, row in enumerate(rows):
                 failures.pop(row, None)
@@ -262,7 +267,8 @@ def write_embeddings(folder: Path, embeddings: Embeddings, *, replace: bool = Fa
             "dtype": vectors.dtype.name,
             **embeddings.facts,
         }
-        write_json(temporary / _HEAD, head)
+        head["files"] = {name: checksum(mapped(temporary / name)) for name in (_VECTORS, _IDS)}
+        write_json(temporary / _HEAD, sealed(head))
 
 
 def is_embeddings(path: Path) -> bool:
@@ -290,6 +296,9 @@ def _read_folder(path: Path) -> Embeddings:
     if not (path / _HEAD).is_file():
         raise NotFound(f"{path} has no {_HEAD}", fix="give a folder that heldout annotate wrote")
     head = read_versioned_json(path / _HEAD, version=SCHEMA_VERSION)
+    for name, known in head.pop("files", {}).items():
+        if not (path / name).is_file() or checksum(mapped(path / name)) != known:
+            raise damaged(path / name, "remove the folder: the same command embeds again")
     found = _checked(path / _VECTORS, _load(path / _VECTORS), _read_ids(path / _IDS), head)
     if len(found) != head.get("rows"):
         raise BadFile(

@@ -59,6 +59,11 @@ def evaluate(request: EvaluateRequest, context: Context) -> Result:
     job = resolve(request, context)
     how = _how(request, context)
     models = job.chosen.models
+    if request.rerun and not models:
+        raise UserError(
+            "no model is named that can run again",
+            fix="name it as what runs, such as timm:NAME or file.py:object",
+        )
     plans = list(_plans(job.testsets, models, how, context)) if models else []
     if request.plan:
         if not plans:
@@ -86,6 +91,7 @@ def _how(request: EvaluateRequest | PredictRequest, context: Context) -> dict[st
         "images": image_source(request, context),
         "keep": request.keep,
         "workers": request.workers,
+        "rerun": request.rerun,
     }
 
 
