@@ -1,7 +1,11 @@
-"""Files: atomic writes, CSV, JSON with a schema version, hashes.
+"""Files: atomic writes, locks, CSV, JSON with a schema version, hashes.
 
 Every file that heldout writes goes through :func:`atomic_path`, so a reader (or a run after
 ``kill -9``) sees the old file, the new file, or none; never half of one.
+
+Whoever writes a temporary file or folder holds a lock on it. The operating system drops the locks
+of a process that dies, so what nobody holds is left over, and the next writer in that folder
+removes it. (Ids of processes would not do: they are used again, and machines may share a folder.)
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import stat
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from itertools import chain
 from pathlib import Path
@@ -25,8 +30,11 @@ from typing import Any
 from heldout.core.errors import BadFile, NotFound, UserError
 
 _TEMPORARY = ".tmp-"
+_HOLD = f"{_TEMPORARY}hold-"
+_NAME = re.compile(r"\.tmp-(?:hold|([0-9a-f]{8})[0-9a-f]{24})-(old-)?")
 _SECTOR = 4096
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
+_swept: set[Path] = set()
 
 
 @contextmanager
@@ -35,16 +43,15 @@ def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     ``durable``  forced onto the disk first; not for what may be lost with the power
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    try:
-        yield temporary
-        if durable:
-            with temporary.open("rb") as handle:
-                os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _own(path, Path.touch) as temporary:
+        try:
+            yield temporary
+            if durable:
+                with temporary.open("rb") as handle:
+                    os.fsync(handle.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -56,29 +63,160 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     first and removed last: nothing is lost, but an interruption between the two renames leaves
     the old folder under its temporary name.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    temporary.mkdir()
-    old: Path | None = None
-    try:
+    with _own(path, Path.mkdir) as temporary:
+        old: Path | None = None
+        try:
+            yield temporary
+            try:
+                temporary.rename(path)
+            except OSError:
+                if not (replace and path.exists()):
+                    raise
+                if not _exchange(temporary, path):
+                    old = _beside(path, "old-")
+                    path.rename(old)
+                    temporary.rename(path)
+        finally:
+            if old is not None and not path.exists():
+                old.rename(path)
+            for leftover in (temporary, old):
+                if leftover is not None:
+                    _remove(leftover)
+
+
+@contextmanager
+def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new temporary beside ``path``, held by this process for the block."""
+    _sweep_once(path.parent)
+    with ExitStack() as stack:
+        while True:
+            temporary = _beside(path)
+            with suppress(FileNotFoundError):  # swept before it was held
+                path.parent.mkdir(parents=True, exist_ok=True)
+                make(temporary)
+                stack.enter_context(locked(temporary))
+                break
         yield temporary
-        if not (replace and path.exists()):
-            temporary.rename(path)
-        elif not _exchange(temporary, path):
-            old = _beside(path, "old-")
-            path.rename(old)
-            temporary.rename(path)
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
+    """Lock the file or folder at ``path`` for the block; False where there are no locks.
+
+    BlockingIOError where another has it and this one does not ``wait``; FileNotFoundError where
+    it is not there, or has been removed or replaced while this one waited.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    # A network file system wants a lock's file open for writing; folders cannot be.
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        known = True
+        try:
+            fcntl.flock(handle, how)
+        except BlockingIOError:
+            raise
+        except OSError:
+            known = False
+        if not os.path.samestat(os.fstat(handle), path.stat()):
+            raise FileNotFoundError(path)
+        yield known
     finally:
-        if old is not None and not path.exists():
-            old.rename(path)
-        for leftover in (temporary, old):
-            if leftover is not None and leftover.exists():
-                shutil.rmtree(leftover)
+        with suppress(OSError):  # also for workers that were forked meanwhile
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+@contextmanager
+def lock_file(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on a file that is only there for it, and is made if need be."""
+    with ExitStack() as stack:
+        while True:
+            with suppress(FileNotFoundError):  # removed before it was held
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                stack.enter_context(locked(path, shared=shared))
+                break
+        yield
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep ``path`` from all others who ask for it for the block: they wait.
+
+    For what looks at a file or folder and then writes it. Where there are no locks nobody waits.
+    """
+    path = path.resolve()
+    _sweep_once(path.parent)
+    lock = path.parent / f"{_HOLD}{_fitting(path.name)}"
+    with lock_file(lock):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def left_over(path: Path) -> Iterator[bool | None]:
+    """Whether whoever wrote a temporary has died; None where that cannot be known.
+
+    It cannot where there are no locks, nor of what another machine or an earlier version wrote:
+    locks of one machine may be unknown to another. False also for what is not of heldout, and for
+    the only copy of something. For the block nobody else holds it.
+    """
+    with ExitStack() as stack:
+        try:
+            known = stack.enter_context(locked(path, wait=False))
+        except OSError:  # held, or gone
+            yield False
+            return
+        named = _NAME.match(path.name)
+        # What a replacement moved aside may be the only copy.
+        aside = named and named[2] and not (path.parent / path.name[named.end() :]).exists()
+        if named is None or aside:
+            yield False
+        else:
+            yield True if known and named[1] in (None, _machine()) else None
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files and folders directly in ``folder`` that dead writers left."""
+    for path in sorted(folder.glob(f"{_TEMPORARY}*")):
+        with left_over(path) as left:
+            if left:
+                _remove(path)
+
+
+def _sweep_once(folder: Path) -> None:
+    """Sweep a folder when this process first writes there: not for each of a million files."""
+    folder = folder.absolute()
+    if folder not in _swept:
+        _swept.add(folder)
+        sweep(folder)
+
+
+def _remove(path: Path) -> None:
+    while path.exists():
+        with suppress(FileNotFoundError):  # another process removes it too
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _machine() -> str:
+    """Eight digits for this machine, by its name."""
+    return sha256_text(platform.node())[:8]
 
 
 def _beside(path: Path, mark: str = "") -> Path:
     """A temporary name in the same folder."""
-    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{mark}{_fitting(path.name)}"
+    name = f"{_machine()}{os.urandom(12).hex()}-{mark}{_fitting(path.name)}"
+    return path.parent / f"{_TEMPORARY}{name}"
 
 
 def _fitting(name: str) -> str:
@@ -107,7 +245,7 @@ def remove_folder(path: Path) -> None:
         path.rename(gone)
     except FileNotFoundError:
         return
-    shutil.rmtree(gone)
+    _remove(gone)
 
 
 def is_temporary(path: Path) -> bool:

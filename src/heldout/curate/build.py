@@ -6,13 +6,14 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.files import atomic_folder, held, remove_folder, sha256_file
 from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
 from heldout.data.testset.card import Card
 from heldout.data.testset.columns import ColumnType
@@ -148,9 +149,14 @@ def build_recipe(
             f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
             fix=f"give {recipe.parameters.__name__}",
         )
-    built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
-    testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
-    return BuiltSet(_save(testset, built, folder, replace=replace), built.report)
+    with ExitStack() as stack:
+        context = BuildContext(runs, executor, progress, stack)
+        built = recipe.build(given, chosen, seed=seed, context=context)
+        named = name or folder.name
+        testset = assemble(recipe, given, chosen, seed, built, name=named, folder=folder)
+        with held(folder):
+            testset = _save(testset, built, folder, replace=replace)
+    return BuiltSet(testset, built.report)
 
 
 def run_recipe(recipe: Recipe, sources: Source | Sources, **request: Any) -> TestSet:
@@ -388,3 +394,5 @@ def _move(rendered: Rendered, folder: Path) -> None:
         if target.exists():
             raise HeldoutError(f"a recipe rendered {path.name!r}, which is taken in a test set")
         shutil.move(path, target)
+    if rendered.work is not None:
+        remove_folder(rendered.work)

@@ -29,6 +29,7 @@ from heldout.core.files import (
     canonical_json,
     checksum,
     damaged,
+    held,
     is_set_aside,
     mapped,
     write_json,
@@ -316,6 +317,11 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
     A folder that holds anything else is refused even with ``replace``. The images stay where they
     are: ``images_root`` is written relative to the new folder.
     """
+    with held(folder):
+        return _save(testset, folder, replace=replace)
+
+
+def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
     import pyarrow.parquet as pq
 
     card, pool = testset.card, testset.card.stage == "pool"
@@ -401,7 +407,27 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    """Read a test set or a pool from its folder; hashes are as the card has them.
+
+    A folder that is replaced meanwhile is read again: nothing of the old one and the new one is mixed.
+    """
+    while True:
+        place = _place(folder)
+        try:
+            found = _load(folder)
+        except UserError:
+            if _place(folder) == place:
+                raise
+        else:
+            if _place(folder) == place:
+                return found
+
+
+def _place(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _load(folder: Path) -> TestSet:
     if not card_file(folder).is_file():
         fix = "heldout ls lists what there is; heldout import makes one"
         for path in sorted(folder.parent.glob("*")):
@@ -495,23 +521,24 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             f"test set {testset.name} is not saved", fix="save it before adding a truth"
         )
     check_slug(name, "a truth")
-    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
-    grown = make_testset(
-        testset.card.updated(truths={**testset.card.truths, name: provenance}),
-        images=testset.images,
-        truths={**testset.truths, name: table},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    if name in testset.truths:
-        if grown.card.content_hash == testset.card.content_hash:
-            return testset
-        raise ExistsError(
-            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+    with held(folder):
+        testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+        grown = make_testset(
+            testset.card.updated(truths={**testset.card.truths, name: provenance}),
+            images=testset.images,
+            truths={**testset.truths, name: table},
+            label_space=testset.label_space,
+            memberships=testset.memberships,
         )
-    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
-    card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
-        pq.write_table(table, temporary)
-    card.write(folder)  # last: a truth counts once the card names it
+        if name in testset.truths:
+            if grown.card.content_hash == testset.card.content_hash:
+                return testset
+            raise ExistsError(
+                f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+            )
+        change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+        card = grown.card.updated(history=(*testset.card.history, change))
+        with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+        card.write(folder)  # last: a truth counts once the card names it
     return load(folder)
