@@ -285,7 +285,7 @@ def test_comparisons(workspace_flow: Workspace) -> None:
 
 
 def test_fitting(workspace_flow: Workspace, tmp_path: Path) -> None:
-    results = verbs.fit(testsets=[NEW], baseline=OLD, replicates=50, workspace=workspace_flow)
+    results = verbs.fit(testsets=[NEW], baseline=OLD, workspace=workspace_flow)
     assert [f.models for f in results.fits] == [5, 5, 5]
     with pytest.raises(UserError, match="testsets or population is missing"):
         verbs.fit(baseline=OLD, workspace=workspace_flow)

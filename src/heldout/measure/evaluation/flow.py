@@ -51,7 +51,6 @@ from heldout.measure.score.estimate import (
     scores,
 )
 from heldout.measure.score.fits import (
-    AXES,
     ReferenceLine,
     fit_lines,
     line_between,
@@ -322,7 +321,10 @@ def _against_baseline(
     """
     baseline = str(job.baseline)
     try:
-        yield from fit_lines(*against(measured, baseline), axes=AXES, **job.drawn)
+        request = job.request
+        yield from fit_lines(
+            *against(measured, baseline), cluster=request.cluster, level=request.level
+        )
     except NotApplicable as refused:
         notes.append(f"no line against {baseline}: {refused}")
     if job.reference is None:
@@ -336,7 +338,7 @@ def _against_baseline(
                 if isinstance(source, ReferenceLine)
                 else line_between(item, base, source=source)
             )
-            yield from robustness_scores(item, base, line, level=job.request.level)
+            yield from robustness_scores(item, base, line, cluster=job.request.cluster, **job.drawn)
     except (NotApplicable, NotFound) as refused:
         notes.append(f"no effective robustness against {baseline}: {refused}")
 

@@ -233,8 +233,6 @@ class FitRequest(Request, frozen=True, kw_only=True):
     x: Annotated[str, option("Population: the column of original accuracies.")] | None = None
     y: Annotated[str, option("Population: the column of new accuracies.")] | None = None
     level: Level = 0.95
-    replicates: Replicates = 1000
-    seed: Seed = 0
 
     def check(self) -> None:
         """Stored predictions, or a table of published accuracies."""

@@ -203,10 +203,7 @@ def _measured(job: Evaluation) -> Iterator[Measured]:
 
 def _stored(request: CompareRequest | FitRequest, context: Context, **given: Any) -> Evaluation:
     """The evaluation behind a comparison or a fit."""
-    return resolve(
-        ScoreRequest(models=request.models, metrics=(request.metric,), **drawn(request), **given),
-        context,
-    )
+    return resolve(ScoreRequest(models=request.models, metrics=(request.metric,), **given), context)
 
 
 def compare(request: CompareRequest, context: Context) -> Result:
@@ -217,6 +214,7 @@ def compare(request: CompareRequest, context: Context) -> Result:
         testsets=request.testsets,
         truth=request.truth,
         cluster=request.cluster,
+        **drawn(request),
     )
     records: list[Comparison] = []
     measured: list[Measured] = []
@@ -252,7 +250,7 @@ def fit(request: FitRequest, context: Context) -> Result:
             )
         names: dict[str, Any] = {"testset": population.y_name, "baseline": population.x_name}
         records = [
-            fit_points(population.x, population.y, axes=axes, **names, **drawn(request))
+            fit_points(population.x, population.y, axes=axes, **names, level=request.level)
             for axes in AXES
         ]
         return Results(records=tuple(records))
@@ -266,7 +264,7 @@ def fit(request: FitRequest, context: Context) -> Result:
     )
     measured = tuple(_measured(job))
     new, base = against(measured, str(job.baseline))
-    records = fit_lines(new, base, axes=AXES, **job.drawn)
+    records = fit_lines(new, base, level=request.level)
     missing = len({name for m in measured for name in m.models}) - min(r.models for r in records)
     if missing:
         context.note(f"{missing} models are not on every set")
