@@ -133,16 +133,11 @@ class SliceGaps:
 
     def limits(self, at: tuple[int, int], level: float) -> tuple[float, float]:
         """Test-based limits (Miettinen 1976) of inside less outside: they leave out 0 where p does."""
+        from scipy.special import ndtri
+
         gap = float(self.inside[at] - self.outside[at])
-        half = gap * float(normal_quantile(level)) / _score_of(float(self.p[at]))
-        return gap + half, gap - half
-
-
-def _score_of(p: float) -> float:
-    """How many standard errors below its mean a normal is at a two-sided p."""
-    from scipy.special import ndtri
-
-    return float(ndtri(max(p, _SMALLEST) / 2.0))
+        half = abs(gap * normal_quantile(level) / float(ndtri(max(self.p[at], _SMALLEST) / 2.0)))
+        return gap - half, gap + half
 
 
 def slice_gaps(
@@ -201,7 +196,9 @@ def slice_gaps(
     hits = np.minimum(inside, mean) * trials
     tail = betainc(trials - hits + 1e-9, hits + 1.0, 1.0 - mean)
     lower = possible[:, None] & (inside < mean)
-    p = np.where(lower, np.minimum(2.0 * stdtr(degrees, ndtri(np.maximum(tail, _SMALLEST))), 1.0), 1.0)
+    p = np.where(
+        lower, np.minimum(2.0 * stdtr(degrees, ndtri(np.maximum(tail, _SMALLEST))), 1.0), 1.0
+    )
     return SliceGaps(n.astype(np.int64), inside, outside, p)
 
 
