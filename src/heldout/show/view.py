@@ -246,29 +246,17 @@ class ReportView:
         """A slice as a person reads it, classes by name."""
         return slice_text(parse_slice(name), self.data.classes.get(testset, {}))
 
-    def stated(self, kind: str) -> set[tuple[str, str | None, str]]:
-        """What can be stated of a kind: test set, model, and the slice."""
-        found = (c for c in self.claims if c.stated and c.kind == kind)
-        return {(claim.testset, claim.model, claim.slice) for claim in found}
+    def stated(self, kind: str) -> set[tuple[str, str | None, str | None]]:
+        """Test set, model, and slice or other model, of what can be stated of a kind."""
+        found = [claim for claim in self.claims if claim.stated and claim.kind == kind]
+        return {(c.testset, c.model, c.other if kind == "difference" else c.slice) for c in found}
 
-    def is_stated(self, pair: Comparison) -> bool:
-        """Whether two models are told apart: by the claims; without any, by its interval and p."""
-        apart = {
-            (c.testset, c.metric, c.model, c.other)
-            for c in self.claims
-            if c.kind == "difference" and c.stated
-        }
+    def is_stated(self, c: Comparison) -> bool:
+        """Whether two models are told apart: by the claims, where there are any, else by p."""
         if not self.claims:
-            clear = (
-                pair.low is not None and pair.high is not None and not pair.low <= 0 <= pair.high
-            )
-            return clear and (pair.p is None or pair.p <= _CHANCE)
-        about = pair.testset, pair.metric
-        return (*about, pair.model, pair.other) in apart or (
-            *about,
-            pair.other,
-            pair.model,
-        ) in apart
+            return c.p is not None and c.p <= _CHANCE
+        apart = self.stated("difference")
+        return (c.testset, c.model, c.other) in apart or (c.testset, c.other, c.model) in apart
 
     def _all(self, kind: type[R]) -> list[R]:
         return [record for record in self.data.records if isinstance(record, kind)]

@@ -13,7 +13,7 @@ from heldout.stats.intervals import FloatArray, check_level, normal_quantile, t_
 
 _BLOCK_CELLS = 1 << 22
 _DRAWS = 20_000
-_SMALLEST = 1e-300
+_SMALL, _LEAST = 1e-9, 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,8 @@ class SliceGaps:
         from scipy.special import ndtri
 
         gap = float(self.inside[at] - self.outside[at])
-        half = abs(gap * normal_quantile(level) / float(ndtri(max(self.p[at], _SMALLEST) / 2.0)))
+        score = float(ndtri(max(self.p[at], _LEAST) / 2.0)) or -1.0
+        half = abs(gap * normal_quantile(level) / score)
         return gap - half, gap + half
 
 
@@ -162,44 +163,37 @@ def slice_gaps(
     """
     from scipy.special import betainc, ndtri, stdtr
 
-    data, place, code = (np.asarray(given) for given in (values, rows, codes))
-    total, n = len(data), np.bincount(code, minlength=count).astype(np.float64)
-    columns = [column.astype(np.float64) for column in data.T]
-    sums = np.stack([np.bincount(code, c[place], minlength=count) for c in columns], axis=1)
-    mean = np.array([column.mean() for column in columns])
-    inside = sums / np.maximum(n, 1.0)[:, None]
-    outside = (mean * total - sums) / np.maximum(total - n, 1.0)[:, None]
-    share = n / total
-    own = np.maximum(n * (1.0 - share), 1e-12)  # sum of squares of a slice's weights
-    binomial = np.maximum(mean * (1.0 - mean), 1e-12)
-    design = np.array([column.var() for column in columns])[None] / binomial
-    possible, degrees = (n > 0) & (n < total), np.inf
+    data, place, code = np.asarray(values, dtype=np.float64), np.asarray(rows), np.asarray(codes)
+    total, n = len(data), np.bincount(code, minlength=count).astype(np.float64)[:, None]
+    sums = np.stack([np.bincount(code, c[place], minlength=count) for c in data.T], axis=1)
+    mean, share = data.mean(axis=0), n / total
+    possible, inside = (n > 0) & (n < total), sums / np.maximum(n, 1.0)
+    outside = (mean * total - sums) / np.maximum(total - n, 1.0)
+    own = np.maximum(n * (1.0 - share), _SMALL)  # the squares of the weights that rows have
+    spread = np.maximum(mean * (1.0 - mean), _SMALL)
+    design, degrees = data.var(axis=0) / spread, np.inf
     if clusters is not None:
         cluster = codes_of(clusters, total, "clusters")
         sizes = np.bincount(cluster).astype(np.float64)
-        units, pairs = len(sizes), float(np.square(sizes).sum() - total)
+        degrees, left = len(sizes) - 1.0, data - mean
         cells, held = np.unique(cluster[place] * count + code, return_counts=True)
         unit, member = np.divmod(cells, count)
-        possible &= np.bincount(member, minlength=count) >= MINIMUM_CLUSTERS
-        # Squares of the weights that clusters have: what they hold of a slice, less its share of them.
-        crossed = np.bincount(member, held * (held - 2.0 * share[member] * sizes[unit]), count)
-        whole = crossed + np.square(share) * np.square(sizes).sum()
-        for m, column in enumerate(columns):
-            left = column - mean[m]
-            apart = np.square(np.bincount(cluster, left)).sum() * units / max(units - 1, 1)
-            covariance = max(apart - np.square(left).sum(), 0.0) / max(pairs, 1.0)
-            more = covariance / binomial[m] * (whole - own) / own
-            design = np.broadcast_to(design, sums.shape).copy()
-            design[:, m] = np.maximum(design[:, m] + more, 1.0)
-        degrees = float(units - 1)
-    trials = np.square(n)[:, None] / (own[:, None] * np.maximum(design, 1e-12))
+        possible &= np.bincount(member, minlength=count)[:, None] >= MINIMUM_CLUSTERS
+        # Those of clusters: what they hold of a slice, less its share of all that they hold.
+        crossed = held * (held - 2.0 * share[member, 0] * sizes[unit])
+        whole = np.bincount(member, crossed, count)[:, None] + np.square(share) * (sizes @ sizes)
+        apart = np.stack([np.square(np.bincount(cluster, c)).sum() for c in left.T])
+        together = apart * (1.0 + 1.0 / max(degrees, 1.0)) - np.square(left).sum(axis=0)
+        together = np.maximum(together, 0.0) / max(
+            sizes @ sizes - total, 1.0
+        )  # covariance of a pair
+        design = np.maximum(design + together / spread * (whole - own) / own, 1.0)
+    trials = np.square(n) / (own * np.maximum(design, _SMALL))
     hits = np.minimum(inside, mean) * trials
-    tail = betainc(trials - hits + 1e-9, hits + 1.0, 1.0 - mean)
-    lower = possible[:, None] & (inside < mean)
-    p = np.where(
-        lower, np.minimum(2.0 * stdtr(degrees, ndtri(np.maximum(tail, _SMALLEST))), 1.0), 1.0
-    )
-    return SliceGaps(n.astype(np.int64), inside, outside, p)
+    tail = betainc(trials - hits + _SMALL, hits + 1.0, 1.0 - mean)
+    p = 2.0 * stdtr(degrees, ndtri(np.maximum(tail, _LEAST)))
+    p = np.where(possible & (inside < mean), np.minimum(p, 1.0), 1.0)
+    return SliceGaps(n[:, 0].astype(np.int64), inside, outside, p)
 
 
 def joint_quantile(

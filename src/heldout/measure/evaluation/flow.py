@@ -278,7 +278,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     for text in _shortened(notes):
         job.context.note(text)
     leading = {m.testset.name: m for m in reversed(measured) if not m.metric.per_class}
-    records += claims([leading[name] for name in reversed(leading)], records, job)
+    records += list(claims([leading[name] for name in reversed(leading)], records, job))
     return Results(
         records=tuple(records),
         brief=headlines(records),
