@@ -187,7 +187,7 @@ def power_of_pairs(n: int, gap: float, alpha: float) -> float:
 
 def planted_slice(rng: np.random.Generator) -> World:
     """15 points on one class of 100 images, for both of two models; the rest sets the noise."""
-    n, labels = 2000, classes_of(2000, 20)
+    labels = classes_of(2000, 20)
     right = power_of_slices(100, 0.15, (1 - LEVEL) / 2 / 40)
     hits = alike(rng, np.where(labels == 7, right - 0.15, right), 2)
     return World({"new": (testset("new", labels, {}), hits)}, {"by": ["class"]})

@@ -80,13 +80,6 @@ def _change(view: ReportView, found: Sequence[Change]) -> MainResult:
         ends = " to ".join(points(sum(each) / len(each)) for each in zip(*known, strict=True))
     text = f"{sentence(metric_name(view.metric))} on {testset} less that on {view.baseline}: {of}"
     text += f"; interval {ends}." if ends else "."
-    key = (testset, view.baseline, view.metric, "linear")
-    fits = [fit for fit in view.fits if (fit.testset, fit.baseline, fit.metric, fit.axes) == key]
-    if fits and fits[0].slope_low is not None and fits[0].slope_high is not None:
-        text += (
-            f" A point more on the baseline goes with {fits[0].slope:.2f} "
-            f"({fits[0].slope_low:.2f} to {fits[0].slope_high:.2f}) more here."
-        )
     return MainResult(points(mean), "points", text)
 
 

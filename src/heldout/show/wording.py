@@ -37,7 +37,7 @@ _INTERVALS = {
 }
 _RANK = "_rank"
 _ENDINGS = {
-    "_worst": "worst slice, {}",
+    "_worst": "lowest slice, {}",
     "_balanced": "{}, balanced support",
     "_shrunk": "{}, read with all other slices",
     "_judged_minor": "{}, mistakes judged minor forgiven",

@@ -289,10 +289,16 @@ _STATED = {
     "rank": "{model} from {other} to {testset}",
 }
 _NONE = {
-    "difference": "{model} and {other} cannot be told apart by {metric} on {testset}",
+    "difference": "{both} be told apart by {metric} on {testset}",
     "slice": "no slice of {testset} can be told from its other images",
     "change": "no {metric} on {testset} can be told from that on {other}",
     "rank": "no model is certain to change rank from {other} to {testset}",
+}
+_LOOKED = {
+    "difference": "pairs of models",
+    "slice": "slices and models",
+    "change": "scores",
+    "rank": "models",
 }
 _MOST_TIES = 4
 
@@ -314,26 +320,27 @@ def statements(records: Sequence[Record]) -> Iterator[Statement]:
     for (kind, _), found in groups.items():
         mean = [claim for claim in found if claim.model is None]
         first = (mean or sorted(found, key=lambda c: -abs(c.difference or 0.0)))[0]
-        known = vars(first) | {"model": first.model or "mean of all models"}
-        if first.stated:
-            form = "+.0f" if kind == "rank" else "+%1" if is_share(first.metric) else "+.3f"
-            ends = [
-                formatted(end or 0.0, form) for end in (first.difference, first.low, first.high)
-            ]
-            number, low, high = (end.replace("-", "−") for end in ends)
-            unit = "ranks" if kind == "rank" else "points" if is_share(first.metric) else ""
-            text = f"{_STATED[kind].format_map(known)}; interval {low} to {high}"
-        else:
-            number, unit, text = "none", "", _NONE[kind].format_map(known)
+        both = f"{first.model} and {first.other} cannot" if first.model else "no two models can"
+        known = vars(first) | {"model": first.model or "mean of all models", "both": both}
+        share = is_share(first.metric)
+        form = "+.0f" if kind == "rank" else "+%1" if share else "+.3f"
+        gap, low, high = (
+            formatted(end or 0.0, form).replace("-", "−")
+            for end in (first.difference, first.low, first.high)
+        )
+        text = (_STATED if first.stated else _NONE)[kind].format_map(known)
+        if first.difference is not None:
+            text += f"; interval {low} to {high}" if first.stated else f": {gap} ({low} to {high})"
         if first.p is not None:
             text += ", p < 0.001" if first.p < 0.001 else f", p {first.p:.3f}"
         if first.family > 1:
             told = sum(claim.told for claim in found if claim.model is not None)
-            text += f"; {told:,} of " if first.stated else "; "
-            text += f"{first.family:,} looked at" + " can be stated" * first.stated
+            text += f"; stated for {told:,} of " if first.stated else "; "
+            text += f"{first.family:,} {_LOOKED[kind]}"
         if kind == "difference" and first.stated and first.family > 1:
             text += _ties(found, records)
-        yield Statement(number, unit, text)
+        unit = "ranks" if kind == "rank" else "points" if share else ""
+        yield Statement(*((gap, unit) if first.stated else ("none", "")), text)
 
 
 def _ties(found: Sequence[Claim], records: Sequence[Record]) -> str:

@@ -35,7 +35,8 @@ class Score(_OfSlice):
     """One number of one model on one slice of one test set, with its interval.
 
     ``statistic``  what is said of the metric: its ``value``; the model's ``rank`` by it; the
-                   ``worst`` slice, its interval widened for having looked at all; the value on
+                   lowest slice as observed (``worst``), its interval widened for having looked at
+                   all; whether it is harder than the rest is said by a claim; the value on
                    ``balanced`` support; the value with some mistakes forgiven:
                    ``minor``, ``explained``, ``judged_minor``
     ``reason``     says why there is no interval, where there could have been one
@@ -116,7 +117,7 @@ class Summary:
     @property
     def shown_name(self) -> str:
         """Which number, for a person."""
-        return self.name.replace("_", " ")
+        return self.name.replace("worst", "lowest").replace("_", " ")
 
     @property
     def shown(self) -> str:
