@@ -7,14 +7,18 @@ Every file that heldout writes goes through :func:`atomic_path`, so a reader (or
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +134,37 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """
     lines = _Lines()
     writer = csv.writer(lines, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(csv_cells, chain([header], rows)))
     return "".join(lines)
+
+
+FORMULA = r"'*[=+\-@\t\r]"
+"""How a text begins that a spreadsheet would run, or that :func:`csv_cells` has marked."""
+_FORMULA = re.compile(FORMULA)
+_NUMBER = re.compile(r"-?(\.?[0-9][0-9.]*([eE][+-]?[0-9]+)?)?\Z")
+
+
+def csv_cells(row: Iterable[Any]) -> list[Any]:
+    """A row as a spreadsheet may open it: nulls empty, and an apostrophe before each text that it
+    would take for a formula. Numbers stay. Readers of CSV undo it with :func:`csv_text_of`.
+
+    >>> csv_cells(["=1+1", "-0.5", -0.5, "'=", "it's", None])
+    ["'=1+1", '-0.5', -0.5, "''=", "it's", '']
+    """
+    return ["" if cell is None else f"'{cell}" if _runs(cell) else cell for cell in row]
+
+
+def _runs(cell: object) -> bool:
+    return isinstance(cell, str) and bool(_FORMULA.match(cell)) and not _NUMBER.match(cell)
+
+
+def csv_text_of(cell: str) -> str:
+    """The text that :func:`csv_cells` wrote as ``cell``.
+
+    >>> csv_text_of("'=1+1"), csv_text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 class _Lines(list[str]):
@@ -219,9 +251,27 @@ def check_version(value: object, path: Path, newest: int) -> None:
         )
 
 
+def open_file(path: Path) -> BufferedReader:
+    """A file, open for reading. A pipe, a device or a socket is a user error: it may keep its reader
+    waiting, or never end."""
+
+    def at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    try:
+        handle = open(path, "rb", opener=at_once)  # noqa: SIM115  the caller closes it
+        if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return handle
+        handle.close()
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # as a socket answers
+            raise
+    raise BadFile(path, "is not a regular file", fix="remove it, or replace it by a file")
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as handle:
+    with open_file(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 

@@ -168,7 +168,8 @@ def _studies(
 ) -> Iterator[Study]:
     """The mistakes behind tallies, from the stored predictions with the very hash of the tallies.
 
-    Scores under a label map have none: records do not hold the map itself.
+    Scores under a label map have none, nor have tallies with other evidence than the hierarchy: records
+    hold neither the map nor the evidence itself.
     """
     mapped = {
         s.testset for s in records if isinstance(s, Score) and s.label_map not in ("", "identity")
@@ -184,8 +185,10 @@ def _studies(
             if truth in testset(name).truths:
                 collector = MistakeCollector(testset(name), truth=truth)
                 for run in chosen:
-                    collector.see(store.read(run))
-                yield collector.study(workspace=workspace)
+                    collector.see(store.read(run, values=False))
+                study = collector.study(workspace=workspace)
+                if {r.evidence for r in mine if r.truth == truth} == {study.evidence}:
+                    yield study
 
 
 def _testset_row(entry: Entry) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from heldout.core.engine import (
 )
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import is_unfinished
+from heldout.core.files import csv_cells, is_unfinished
 from heldout.core.request import make
 from heldout.core.workspace import slug
 from heldout.curate.build import run_recipe
@@ -379,7 +379,7 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows(map(csv_cells, rows))
     return stream.getvalue().encode("utf-8")
 
 

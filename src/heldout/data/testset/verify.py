@@ -19,6 +19,7 @@ from heldout.core.files import (
 )
 from heldout.core.records import Table
 from heldout.data.images import BadImage, check, check_id, sha256_bytes
+from heldout.data.images.sources import read_image_file
 from heldout.data.testset.card import Card, card_file
 from heldout.data.testset.hashing import combine
 from heldout.data.testset.testset import load_space, make_testset, read_parquet, schemas_of
@@ -153,9 +154,13 @@ def _images(folder: Path, card: Card, table: Any, found: _Problems) -> int:
         """What is wrong with an image, and what to do; None where nothing is."""
         path, sha256, width, height = row
         try:
-            data = (root / check_id(path)).read_bytes()
+            check_id(path)
         except UserError:
             return "its path leads out of the images folder", "import it again"
+        try:
+            data = read_image_file(root / path)
+        except UserError as error:
+            return f"cannot be read ({error.message.rpartition(': ')[2]})", _IMAGE_AGAIN
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return "is missing", _IMAGE_AGAIN
         except OSError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
@@ -15,7 +15,6 @@ from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.records import Count
 from heldout.core.workspace import Workspace
 from heldout.data.judgements.for_testset import judgements_about
-from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose
@@ -35,11 +34,14 @@ from heldout.measure.mistakes.categories import (
     decided,
     lessons_from,
     propose,
+    reliability,
 )
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, gather_knowledge
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
+from heldout.measure.mistakes.inputs import named_knowledge
 from heldout.measure.mistakes.panel import judged_kinds, kinds_of
+from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
-from heldout.measure.mistakes.verdicts import Verdicts, mistakes_of, verdicts
+from heldout.measure.mistakes.verdicts import Key, Verdicts, mistakes_of, verdicts
 from heldout.measure.score.compare import compare
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
@@ -146,7 +148,6 @@ class MistakeCollector:
         self._truth = truth
         self._label_map = label_map
         self._parts: list[Verdicts] = []
-        self._peers: list[Predictions] = []
         self.refused: str | None = None
 
     def see(self, predictions: Predictions) -> None:
@@ -159,44 +160,62 @@ class MistakeCollector:
             self.refused = refused.message
             return
         self._parts.append(found)
-        light = replace(predictions, logits=None, stored_hash=predictions.hash)
-        self._peers.append(light)
 
-    def study(self, *, without: Iterable[int] = (), workspace: Workspace) -> Study:
+    def study(
+        self,
+        *,
+        without: Iterable[int] = (),
+        workspace: Workspace,
+        evidence: EvidenceSources | None = None,
+        note: Callable[[str], object] = str,
+    ) -> Study:
         """The study of all that was seen, ``without`` some rows of the images table."""
         found = joined(self._parts)
         rows = list(without)
         return study_mistakes(
             without_images(found, rows) if rows else found,
-            peers=self._peers,
+            evidence=evidence,
             label_map=self._label_map,
             workspace=workspace,
+            note=note,
         )
 
 
 def study_mistakes(
     found: Verdicts,
     *,
-    peers: Sequence[Predictions] = (),
+    evidence: EvidenceSources | None = None,
     label_map: LabelMap | None = None,
     workspace: Workspace,
+    note: Callable[[str], object] = str,
 ) -> Study:
     """Every mistake with its kind: as the workspace's judgements say, else as evidence proposes.
 
-    ``peers`` are outputs of models on these images, those of the verdicts among them.
+    Proposals come from the hierarchy of the classes and from what ``evidence`` names, whatever the
+    models of the verdicts are.
     """
     mistakes = mistakes_of(found)
     judgements = judgements_about(found.testset, workspace.judgements, questions=("mistake",))
-    knowledge = gather_knowledge(
+    judged = decided(judged_kinds(judgements))
+    knowledge = named_knowledge(
         found.testset,
+        evidence or EvidenceSources(),
         truth=found.truth.name,
-        predictions=peers or None,
+        workspace=workspace,
         label_map=label_map,
+        note=note,
     )
     table = evidence_table(mistakes, knowledge)
-    proposals = _with_severity(propose(table), table, _lessons(table, judgements))
-    kinds = kinds_of(mistakes, judgements=judgements, proposals=proposals)
-    return Study(verdicts=found, mistakes=mistakes, kinds=kinds)
+    proposals = _with_severity(propose(table), table, _lessons(table, judged))
+    return Study(
+        verdicts=found,
+        mistakes=mistakes,
+        kinds=kinds_of(mistakes, judgements=judgements, proposals=proposals),
+        evidence="; ".join(
+            filter(None, (knowledge.sources, reliability(table, proposals, judged)))
+        ),
+        named=evidence is not None and evidence.named,
+    )
 
 
 def _with_severity(
@@ -216,9 +235,8 @@ def _with_severity(
     ]
 
 
-def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons | None:
+def _lessons(table: EvidenceTable, judged: Mapping[Key, tuple[str, str]]) -> Lessons | None:
     """What judged mistakes of these images teach; None where they are too few."""
-    judged = decided(judged_kinds(judgements))
     try:
         return lessons_from(table, judged) if judged else None
     except NotApplicable:
@@ -267,8 +285,15 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
         if collector is not None and collector.refused:
             notes.append(f"mistakes are not counted: {collector.refused}")
         elif collector is not None:
-            study = collector.study(without=dropped, workspace=job.context.workspace)
+            study = collector.study(
+                without=dropped,
+                workspace=job.context.workspace,
+                evidence=request,
+                note=notes.append,
+            )
             studies.append(study)
+            if study.evidence:
+                notes.append(f"{testset.name}: mistakes are sorted by {study.evidence}")
             records += _mistake_records(study, group, job)
         records += _comparisons([m for m in group if not m.metric.per_class][:1], job)
         measured += group
@@ -405,7 +430,8 @@ def _mistake_records(
     cluster = job.cluster(testset)
     yield from tally(study, by=job.slices(testset), cluster=cluster, level=job.request.level)
     for item in forgiven(study, measured[:1]):
-        yield from scores(item, cluster=cluster, **job.drawn)
+        for score in scores(item, cluster=cluster, **job.drawn):
+            yield replace(score, evidence=study.evidence)
 
 
 def _comparisons(leading: Sequence[Measured], job: Evaluation) -> Iterator[Comparison]:

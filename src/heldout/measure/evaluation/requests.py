@@ -31,6 +31,7 @@ from heldout.core.request import (
     option,
     unused,
 )
+from heldout.measure.mistakes.requests import EvidenceSources
 
 RunModels = Annotated[
     tuple[str, ...],
@@ -73,7 +74,7 @@ Keep = Annotated[
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
-class Scoring(Request, frozen=True, kw_only=True):
+class Scoring(EvidenceSources, frozen=True, kw_only=True):
     """How outputs are judged: what eval and score share."""
 
     models: RunModels
@@ -109,8 +110,10 @@ class Scoring(Request, frozen=True, kw_only=True):
     seed: Seed = 0
 
     def check(self) -> None:
-        """A reference line starts at a baseline."""
+        """A reference line starts at a baseline; evidence is about mistakes."""
         needs(self, "reference", "baseline")
+        if not self.mistakes:
+            unused(self, "no {mistakes}", "superclasses", "peers", "seen_together")
 
 
 class EvaluateRequest(Scoring, frozen=True, kw_only=True):
@@ -164,6 +167,9 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "absent_classes",
                 "on_error",
                 "minimum_n",
+                "superclasses",
+                "peers",
+                "seen_together",
             )
             unused(self, "predictions of other sets", *names)
 

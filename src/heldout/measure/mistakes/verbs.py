@@ -213,7 +213,7 @@ def diff(request: requests.MistakeDiffRequest, context: Context) -> Result:
         rows += changed_images(item)[: request.top]
         rows += confusion_changes(verdicts, old, new)[: request.top]
     brief = [row for row in rows if row.record != "changed" or row.change == "new"]
-    return Result(records=[*numbers, *rows], brief=brief, drawn=(found[0], inputs))
+    return Result(records=[*numbers, *rows], brief=brief, drawn=found[0])
 
 
 def slices(request: requests.SlicesRequest, context: Context) -> Result:

@@ -40,6 +40,7 @@ class Score(_OfSlice):
                    ``balanced`` support; the value with some mistakes forgiven:
                    ``minor``, ``explained``, ``judged_minor``
     ``reason``     says why there is no interval, where there could have been one
+    ``evidence``   where mistakes are forgiven, what their categories are proposed from
     """
 
     record: ClassVar[str] = "score"
@@ -64,6 +65,7 @@ class Score(_OfSlice):
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+    evidence: str | None = None
 
     @property
     def name(self) -> str:
@@ -233,6 +235,7 @@ class Tally(_OfSlice):
     ``n``        mistakes; ``of`` the images that count; ``value`` is ``n / of``, None where no
                  image counts
     ``model``    None for what holds whatever the model, such as a published list of mistakes
+    ``evidence`` what categories that nobody has judged are proposed from, and how often that is right
     """
 
     record: ClassVar[str] = "tally"
@@ -258,6 +261,7 @@ class Tally(_OfSlice):
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+    evidence: str | None = None
 
     @property
     def shown_category(self) -> str:
