@@ -17,6 +17,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from heldout.data.testset import (
     save,
     truth_table,
 )
+from heldout.measure.evaluation.flow import Results
 from heldout.measure.score.records import Claim
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.show.page import render_report
@@ -145,7 +147,7 @@ def clustered(rng: np.random.Generator) -> World:
 
 def two_sets(rng: np.random.Generator) -> World:
     made = {
-        name: (testset(name, classes_of(n, 10), {}), alike(rng, np.full(n, 0.72), 12))
+        name: (testset(name, classes_of(n, 10), {}), alike(rng, np.full(n, 0.72), 6))
         for name, n in (("old", 1500), ("new", 800))
     }
     return World(made, {"baseline": "old"})
@@ -157,7 +159,7 @@ NULLS: dict[str, Callable[[np.random.Generator], World]] = {
     "100 classes of 10 images, 3 models": many_classes,
     "12 random columns, 2 models": random_columns,
     "clusters in two sets, 3 models": clustered,
-    "two sets of one kind, 12 models": two_sets,
+    "two sets of one kind, 6 models": two_sets,
 }
 
 
@@ -172,6 +174,7 @@ def planted_models(rng: np.random.Generator) -> World:
     return World({"new": (testset("new", classes_of(n, 10), light), hits)}, {"by": ["light"]})
 
 
+@cache
 def power_of_pairs(n: int, gap: float, alpha: float) -> float:
     """The share of images on which two models disagree, at which an exact McNemar test has 90 %."""
 
@@ -193,6 +196,7 @@ def planted_slice(rng: np.random.Generator) -> World:
     return World({"new": (testset("new", labels, {}), hits)}, {"by": ["class"]})
 
 
+@cache
 def power_of_slices(n: int, gap: float, alpha: float) -> float:
     """The accuracy at which a binomial test of a slice against it has 90 %."""
 
@@ -218,36 +222,42 @@ PLANTED: dict[str, tuple[Callable[[np.random.Generator], World], Callable[[Claim
 }
 
 
-def report(world: World, folder: Path) -> tuple[list[Claim], str]:
-    """What a report states, and its page; ``folder`` is empty."""
-    workspace = Workspace(folder)
-    store = PredictionStore(workspace.predictions)
+def evaluated(world: World, folder: Path) -> Results:
+    """The evaluation of a world in a folder that is empty."""
+    workspace, models = Workspace(folder), []
     for name, (where, hits) in world.sets.items():
+        outputs = [predictions(where, hits[:, m], f"m{m:02d}") for m in range(hits.shape[1])]
+        if len(world.sets) == 1:
+            models = outputs
+            continue
         save(where, workspace.testsets / name)
-        for m in range(hits.shape[1]):
-            outputs = predictions(where, hits[:, m], f"m{m:02d}")
-            store.write(outputs, images_hash=where.card.images_hash)
-    found = evaluate(
-        "all",
-        list(world.sets),
-        metrics=["top1"],
-        mistakes=False,
-        workspace=workspace,
-        **world.asked,
-    )
+        for item in outputs:
+            PredictionStore(workspace.predictions).write(item, images_hash=where.card.images_hash)
+    sets = [where for where, _ in world.sets.values()] if models else list(world.sets)
+    asked = {"metrics": ["top1"], "mistakes": False, "workspace": workspace, **world.asked}
+    return evaluate(models or "all", sets, **asked)
+
+
+def page_of(found: Results, world: World, folder: Path) -> str:
+    """The page of an evaluation, without its scripts."""
     baseline = world.asked.get("baseline")
-    data = report_data(found.records, workspace=workspace, title="", baseline=baseline)
-    page = re.sub(r"<(script|style)\b.*?</\1>", "", render_report(data), flags=re.S)
-    return [record for record in found.of(Claim) if record.stated], page
+    sets = {name: where for name, (where, _) in world.sets.items()}
+    data = report_data(
+        found.records, workspace=Workspace(folder), title="", baseline=baseline, sets=sets
+    )
+    return re.sub(r"<(script|style)\b.*?</\1>", "", render_report(data), flags=re.S)
 
 
 def reports(
     draw: Callable[[np.random.Generator], World], seeds: int, stream: int
 ) -> Iterator[tuple[list[Claim], str]]:
-    """A report for each seed."""
+    """What a report states, and its page, for each seed."""
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as place:
-            yield report(draw(np.random.default_rng([stream, seed])), Path(place))
+            world = draw(np.random.default_rng([stream, seed]))
+            found = evaluated(world, Path(place))
+            page = page_of(found, world, Path(place))
+            yield [record for record in found.of(Claim) if record.stated], page
 
 
 _WORDS = r"class=\"(?:up|down)\"|best of|(?:worst|hardest) slice of|\b(?:falls|rises) from"

@@ -28,6 +28,7 @@ from heldout.data.testset import (
 from heldout.measure.evaluation.flow import Results
 from heldout.measure.evaluation.prediction import WORTH_TIMING, can_be_run, forecast, limited
 from heldout.measure.evaluation.resolve import Gate, misses, parse_gate
+from heldout.measure.score.records import Claim
 from heldout.models.adapters import Model, ModelOutput, PredictionFile, load_model
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.testing.model import FakeModel
