@@ -19,7 +19,7 @@ from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose
 from heldout.measure.doctor.findings import merged_lines
-from heldout.measure.evaluation.headlines import headline_lines, headlines
+from heldout.measure.evaluation.headlines import claims, headline_lines, headlines
 from heldout.measure.evaluation.prediction import (
     FailedImage,
     FailedRows,
@@ -301,10 +301,12 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
         records += _against_baseline(measured, job, notes)
     for text in _shortened(notes):
         job.context.note(text)
+    leading = {m.testset.name: m for m in reversed(measured) if not m.metric.per_class}
+    records += list(claims([leading[name] for name in reversed(leading)], records, job))
     return Results(
         records=tuple(records),
         brief=headlines(records),
-        lines=list(headline_lines(records, job.baseline)),
+        lines=list(headline_lines(records)),
         measured=tuple(measured),
         failures=tuple(failures),
         studies=tuple(studies),

@@ -218,7 +218,7 @@ def scores(
 
 
 def _worst(measured: Measured, partition: Partition, level: float, minimum_n: int) -> list[Score]:
-    """The worst slice of each model; of slices with equal values the largest, then the first.
+    """The lowest slice of each model as observed; of slices with equal values the largest, then the first.
 
     Images of several rows may be right in part: the limits of whole hits then are wider than needed.
     """
