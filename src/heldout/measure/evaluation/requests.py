@@ -194,8 +194,8 @@ class PredictRequest(Request, frozen=True, kw_only=True):
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Compare models on the same images: differences, intervals, p.
 
-    Each is compared with the first; p values are exact or of a bootstrap, and corrected for many
-    comparisons.
+    Each is compared with the first; intervals and p values are corrected for all comparisons
+    together.
     """
 
     models: Annotated[tuple[str, ...], argument("Two or more models with stored predictions.")]
@@ -215,7 +215,7 @@ class CompareRequest(Request, frozen=True, kw_only=True):
     def check(self) -> None:
         """Kappas are of whole sets."""
         if self.consistency:
-            unused(self, "consistency", "by", "cluster")
+            unused(self, "consistency", "by")
 
 
 class FitRequest(Request, frozen=True, kw_only=True):
