@@ -14,7 +14,7 @@ from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
 from heldout.core.files import atomic_folder, sha256_file
 from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
-from heldout.data.testset.card import Card
+from heldout.data.testset.card import Card, same_tables
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
 from heldout.data.testset.testset import TestSet, load, make_testset, save
@@ -353,9 +353,7 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
     """Write the set with its files in one step; the same set again is no change."""
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if known.recipe == testset.card.recipe and (
-            testset.card.tables.items() <= known.tables.items()
-        ):
+        if known.recipe == testset.card.recipe and same_tables(known, testset.card):
             return load(folder)
         raise ExistsError(
             f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
