@@ -148,9 +148,30 @@ def build_recipe(
             f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
             fix=f"give {recipe.parameters.__name__}",
         )
+    stated = _stated(recipe, chosen, seed)
+    _check_free(folder, None if replace else stated)
     built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
     testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
     return BuiltSet(_save(testset, built, folder, replace=replace), built.report)
+
+
+def _stated(recipe: Recipe, parameters: Any, seed: int) -> dict[str, Any]:
+    """What a card says of how its set was made."""
+    recorded = recipe.recorded(parameters)
+    return {"name": recipe.name, "version": recipe.version, "parameters": recorded, "seed": seed}
+
+
+def _check_free(folder: Path, stated: Mapping[str, Any] | None) -> None:
+    """Refuse a folder that holds what this recipe cannot give, before any work."""
+    if (folder / "card.json").exists():
+        known = Card.read(folder / "card.json")
+        if stated is not None and known.recipe != stated:
+            raise ExistsError(
+                f"{folder} holds another test set ({known.content_hash[:12]}), made otherwise",
+                fix="use another --name, or --replace",
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
 
 
 def run_recipe(recipe: Recipe, sources: Source | Sources, **request: Any) -> TestSet:
@@ -207,12 +228,7 @@ def assemble(
     card = Card(
         name=name,
         label_space=built.label_space.name,
-        recipe={
-            "name": recipe.name,
-            "version": recipe.version,
-            "parameters": recipe.recorded(parameters),
-            "seed": seed,
-        },
+        recipe=_stated(recipe, parameters, seed),
         parents=tuple(
             {
                 "name": sources[role].name,
@@ -360,8 +376,6 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
             f"{testset.card.content_hash[:12]})",
             fix="use another --name, or --replace",
         )
-    if folder.exists() and not (folder / "card.json").exists() and any(folder.iterdir()):
-        raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
         save(testset, temporary)
         rows = testset.images.select(["image_id", "path"]).to_pylist() if built.files else []
