@@ -60,8 +60,7 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
-        missing = set(testset.image_ids.to_pylist()).difference(ids)
-        if missing:
+        if order != "testset" and (missing := set(testset.image_ids.to_pylist()).difference(ids)):
             raise MismatchError(
                 f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of "
                 f"{testset.name}, such as {min(missing)!r}",
@@ -155,10 +154,10 @@ def import_files(
     """Import prediction files into the workspace's store.
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
-    it was; several files are read once more when they are written, as all their logits may not fit
-    into memory. Other outputs that a set has of a model are refused, or replaced. One model under
-    two names in two sets is joined; a model that answers differently on an image that two sets share
-    is noted. ``find`` finds test sets elsewhere than in the workspace.
+    it was; of several files those with logits are read once more when they are written, as all
+    logits may not fit into memory. Other outputs that a set has of a model are refused, or replaced.
+    One model under two names in two sets is joined; a model that answers differently on an image
+    that two sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
@@ -186,13 +185,15 @@ def import_files(
 
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
+    large: set[tuple[str, Path]] = set()
     for where, members in groups.items():
         for path in members:
             made = read(where, path)
             notes += made.run["notes"]
-            found.setdefault(where, []).append(
-                made if files == 1 else replace_values(made, logits=None)
-            )
+            if files > 1 and made.logits is not None:
+                made = replace_values(made, logits=None)
+                large.add((where, path))
+            found.setdefault(where, []).append(made)
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
@@ -211,7 +212,7 @@ def import_files(
             others.append(run.folder)
     for where, models in found.items():
         for path, held in zip(groups[where], models, strict=True):
-            made = held if files == 1 else read(where, path)
+            made = read(where, path) if (where, path) in large else held
             store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
     for folder in others:  # last: an interruption leaves one more, and the same command removes it
         remove_folder(folder)

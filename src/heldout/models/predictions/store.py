@@ -243,8 +243,9 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
     }
     if predictions.logits is not None:
         columns["logits"] = _lists(predictions.logits[rows])
-    reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
-    columns["failure"] = pa.array(reasons, pa.string())
+    reasons = map(predictions.failures.get, range(rows.start, rows.stop))
+    none = pa.nulls(rows.stop - rows.start, pa.string())
+    columns["failure"] = pa.array(reasons, pa.string()) if predictions.failures else none
     if predictions.digests is not None:
         columns["sha256"] = pa.array(predictions.digests[rows], pa.string())
     # Neither dictionaries nor compression nor bounds help with logits; plain pages read at memory
