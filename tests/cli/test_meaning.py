@@ -6,9 +6,13 @@ import json
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from heldout.core.workspace import Workspace
+from heldout.data.testset import find_testset
 from heldout.data.testset.hashing import combine
+from heldout.models.predictions import Predictions, PredictionStore, top_k
 from tests.cli.conftest import Run, write, write_published
 from tests.cli.test_bad_input import refused
 from tests.golden.data import contexts as contexts_world
@@ -171,3 +175,58 @@ def test_a_synonym_keeps_what_the_hierarchy_says(run: Run, tmp_path: Path) -> No
     assert images("--synonym", "couch=sofa") == 30
     assert images("--synonym", "sofa=couch") == 30
     assert images("--synonym", "sofa=couch", "--context", "@furniture") == 30
+
+
+@pytest.fixture
+def small(run: Run, tmp_path: Path) -> list[str]:
+    """A set of 60 images of three classes; their ids."""
+    ids = [f"i{n:02d}" for n in range(60)]
+    rows = [f"{image},c{n % 3}" for n, image in enumerate(ids)]
+    (tmp_path / "small.csv").write_text("\n".join(["image_id,class_id", *rows]) + "\n")
+    assert run("import", "testset", "small.csv", "--classes", "table").code == 0
+    return ids
+
+
+def calibration(run: Run, model: str) -> dict[str, float]:
+    ran = run("score", "-t", "small", "-m", model, "--metric", "ece", "--metric", "nll", "--json")
+    return {row["metric"]: row["value"] for row in ran.json if row.get("metric") in ("ece", "nll")}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_probabilities_in_an_array_are_stored_as_logits(
+    run: Run, tmp_path: Path, small: list[str], dtype: type
+) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 3)) + 3 * np.eye(3)[np.arange(60) % 3]
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.save(tmp_path / "asked.npy", logits.astype(np.float32))
+    np.save(tmp_path / "shares.npy", shares.astype(dtype))
+    assert "probabilities" not in run("import", "predictions", "asked.npy", "-t", "small").err
+    said = run("import", "predictions", "shares.npy", "-t", "small")
+    assert "shares.npy holds probabilities" in said.err
+    assert calibration(run, "shares") == pytest.approx(calibration(run, "asked"), abs=5e-3)
+    assert "probabilities" not in run("doctor", "-t", "small").out
+
+
+def test_the_doctor_finds_probabilities_that_were_stored_as_logits(
+    run: Run, tmp_path: Path, small: list[str]
+) -> None:
+    shares = np.tile(np.float16([0.7, 0.2, 0.1]), (60, 1))
+    testset = find_testset(Workspace.find(), "small")
+    made = Predictions(
+        model="before",
+        image_ids=testset.image_ids,
+        topk=top_k(shares.astype(np.float32)),
+        logits=shares,
+        label_space=testset.label_space,
+    )
+    PredictionStore(tmp_path / "predictions").write(made, images_hash=testset.card.images_hash)
+    codes = [row["code"] for row in run("doctor", "-t", "small", "--json").json]
+    assert "probabilities" in codes
+
+
+def test_images_without_a_prediction_are_said(run: Run, tmp_path: Path, small: list[str]) -> None:
+    rows = [f"{image},{'' if n % 20 == 7 else 'c0'}" for n, image in enumerate(small)]
+    (tmp_path / "gaps.csv").write_text("\n".join(["image_id,prediction", *rows]) + "\n")
+    ran = run("import", "predictions", "gaps.csv", "-t", "small")
+    assert "no prediction for 3 images, such as i07" in ran.err
