@@ -17,7 +17,6 @@ whole.
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ import numpy as np
 
 from heldout.core.engine import JobResults, Progress, Shard, Threads, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import ShardsMissing, map_units
+from heldout.core.engine.results import remove_job, working
 from heldout.core.errors import (
     BadFile,
     HeldoutError,
@@ -166,19 +166,23 @@ def embed(
                 if place in bad:
                     failures[row] = bad[place]
 
-    if known is None:
-        make(units, shard)
-    else:
+    def readable() -> list[Unit]:
+        # A file that was not there, or was looked for in the wrong folder, may be there by now.
+        rows = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
+        return [unit for unit in units if not rows.isdisjoint(unit.payload)]
+
+    if known is not None:
         vectors[:] = known.vectors
-    # A file that was not there, or was looked for in the wrong folder, may be there by now.
-    readable = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
-    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
-    if known is not None and not again:
-        return known
-    for unit in again:
-        results.path(unit.key).unlink(missing_ok=True)
-    if again:
-        make(again, None)
+        if not readable():
+            remove_job(results.folder)
+            return known
+    with working(results):
+        if known is None:
+            make(units, shard)
+        if again := readable():
+            for unit in again:
+                results.path(unit.key).unlink(missing_ok=True)
+            make(again, None)
     if ids and len(failures) == len(ids):
         raise NotApplicable(
             f"none of the {len(ids)} images of {pool.name} could be read "
@@ -192,7 +196,7 @@ def embed(
         "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
     }
     write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
-    shutil.rmtree(results.folder, ignore_errors=True)
+    remove_job(results.folder)
     return read_embeddings(folder)
 
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +33,11 @@ from heldout.core.files import (
     checksum,
     damaged,
     is_temporary,
+    lock_file,
+    locked,
     mapped,
+    remove_folder,
+    sweep,
     write_bytes,
 )
 
@@ -195,21 +197,6 @@ class JobResults:
         for unit in units:
             yield self.done(unit.key) if self.has(unit.key) else self.failure(unit.key)
 
-    def sweep(self) -> None:
-        """Remove what interrupted writes left behind: only safe while no other process works."""
-        for pattern in (
-            ".tmp-*",
-            "results/.tmp-*",
-            "results/*/.tmp-*",
-            "sums/*/.tmp-*",
-            "failures/.tmp-*",
-        ):
-            for path in sorted(self.folder.glob(pattern)):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-
     def _failure_path(self, key: str) -> Path:
         return self.folder / "failures" / f"{key}.json"
 
@@ -221,43 +208,36 @@ class JobResults:
 
 @contextmanager
 def working(results: JobResults) -> Iterator[None]:
-    """Hold the job's shared lock for the block; sweep leftovers first if nobody else holds it.
+    """Hold the job's shared lock for the block: several processes may work on one job.
 
-    The operating system drops the lock of a process that dies, even by ``kill -9``, so a stale
-    lock cannot exist. Several processes may hold it together. Where the file system or the
-    system has no such locks, nothing is swept and work goes on: leftovers are never read.
+    What killed processes left of results is swept first.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    results.folder.mkdir(parents=True, exist_ok=True)
-    with (results.folder / "lock").open("ab") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held by others, or not supported here
-            pass
-        else:
-            results.sweep()
-        with suppress(OSError):
-            # Not one atomic step down from the exclusive lock, and it need not be: whoever gets
-            # in between sweeps before this process has begun to write.
-            fcntl.flock(handle, fcntl.LOCK_SH)
+    folder = results.folder
+    with lock_file(folder / "lock", shared=True):
+        for place in (
+            folder,
+            *folder.glob("*/"),
+            *folder.glob("results/*"),
+            *folder.glob("sums/*"),
+        ):
+            sweep(place)
         yield
 
 
 def is_worked_on(folder: Path) -> bool:
     """Whether some process works on the job in ``folder``, where the system can tell."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
     try:
-        with (folder / "lock").open("r+b") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(folder / "lock", wait=False):
+            return False
     except BlockingIOError:
         return True
-    except OSError:  # nobody ever worked here, or there are no such locks
+    except OSError:  # nobody ever worked here
         return False
-    return False
+
+
+def remove_job(folder: Path) -> None:
+    """Remove a job and all that it left, unless some process works on it."""
+    with suppress(BlockingIOError, FileNotFoundError):
+        (folder / "lock").touch()
+        with locked(folder / "lock", wait=False):
+            remove_folder(folder)

@@ -15,7 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.extras import require
@@ -72,15 +72,16 @@ for _column in (table.c.image_id, table.c.other_id, table.c.supersedes):
     )
 
 
-def open_engine(address: str) -> Engine:
-    """An engine for ``address``; tables are made on first use, a newer schema is refused."""
+def open_engine(address: str | Path) -> Engine:
+    """An engine for an address or an SQLite file; tables are made on first use, a newer schema is
+    refused."""
     url = _checked_url(address)
     if url.get_backend_name() == "sqlite":
         path = Path(str(url.database))
         if path.is_dir():
             raise BadFile(path, "is a folder", fix="name a file for the judgements table")
         if not path.exists():
-            _create(url, path)
+            _create(path)
         if not path.stat().st_size:
             raise _lost(path, "is empty")
         engine = _sqlite_engine(url)
@@ -95,11 +96,15 @@ def open_engine(address: str) -> Engine:
     return engine
 
 
-def _create(url: URL, path: Path) -> None:
+def _create(path: Path) -> None:
     """Make an empty table in one step: so a file without content is one that has lost it."""
     with suppress(FileExistsError), atomic_path(path) as temporary:
-        engine = _sqlite_engine(url.set(database=str(temporary)))
+        # In memory: who writes a temporary file holds a lock on it, and SQLite wants its own.
+        engine = sa.create_engine("sqlite://", poolclass=StaticPool)
         _prepare(engine)
+        with engine.connect() as connection:
+            made: Any = connection.connection.driver_connection
+            temporary.write_bytes(made.serialize())
         engine.dispose()
         try:
             path.hardlink_to(temporary)  # unlike renaming, not over what another process has made
@@ -121,7 +126,9 @@ def begin_write(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def _checked_url(address: str) -> URL:
+def _checked_url(address: str | Path) -> URL:
+    if isinstance(address, Path):  # not through text, where ? and % mean something
+        return URL.create("sqlite", database=str(address.absolute()))
     try:
         url = make_url(address)
     except sa.exc.ArgumentError:

@@ -54,16 +54,16 @@ class Filters(TypedDict, total=False):
 class JudgementStore:
     """The one table of human answers, in SQLite or PostgreSQL.
 
-    ``address`` is an SQLAlchemy address, such as :attr:`heldout.core.workspace.Workspace.judgements`.
+    ``address`` is an SQLAlchemy address, or the path of an SQLite file; see
+    :attr:`heldout.core.workspace.Workspace.judgements`.
     Rows are never changed or removed. Reading never waits for writing; writers wait for each other.
     """
 
     def __init__(self, address: str | Path) -> None:
         from heldout.data.judgements import schema
 
-        text = f"sqlite:///{address}" if isinstance(address, Path) else address
         self._schema = schema
-        self._engine = schema.open_engine(text)
+        self._engine = schema.open_engine(address)
 
     def __enter__(self) -> JudgementStore:
         return self
@@ -128,25 +128,23 @@ class JudgementStore:
     def add(self, judgements: Iterable[Judgement]) -> Added:
         """Add judgements, all or none of them; those that are there already are left alone.
 
-        Streams: an iterator of any length is written in batches inside one transaction. A judgement
-        of an unknown kind, or with an answer its question does not have, refuses the whole call.
+        Streams: an iterator of any length is written in batches inside one transaction, and is not
+        asked for anything before it has begun: what it reads of this table meanwhile, to refuse
+        what contradicts it, stands until its own judgements are there. A judgement of an unknown
+        kind, or with an answer its question does not have, refuses the whole call.
         """
         source = iter(judgements)
-        batch = list(islice(source, _BATCH))
         added = seen = 0
-        if not batch:
-            return Added(0, 0)
         with self._schema.begin_write(self._engine) as connection:
             questions = self._questions(connection)
             replaced: dict[str, Judgement] = {}
-            while batch:
+            while batch := list(islice(source, _BATCH)):
                 for judgement in batch:
                     _check(judgement, questions)
                     if judgement.supersedes is not None:
                         replaced[judgement.supersedes] = judgement
                 added += self._insert(connection, batch)
                 seen += len(batch)
-                batch = list(islice(source, _BATCH))
             self._check_replaced(connection, replaced)
         return Added(added, seen - added)
 

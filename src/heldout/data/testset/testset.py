@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -29,6 +30,7 @@ from heldout.core.files import (
     canonical_json,
     checksum,
     damaged,
+    held,
     is_set_aside,
     mapped,
     write_json,
@@ -36,8 +38,15 @@ from heldout.core.files import (
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import LABEL_SPACE, Card, card_file, checksums
-from heldout.data.testset.columns import ColumnType, guess_type
+from heldout.data.testset.card import (
+    DECLARED,
+    LABEL_SPACE,
+    Card,
+    card_file,
+    checksums,
+    same_tables,
+)
+from heldout.data.testset.columns import ColumnType, Declared, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
     check_ids,
@@ -191,27 +200,25 @@ def make_testset(
         if label_space is None:
             raise UserError(f"{card.name} has a truth and no label space", fix="name it")
         check_classes(table, label_space, f"truth {name} of {card.name}")
-    columns = dict(card.columns)
-    guessed = card.stage == "testset"
-    for name in column_names(images) if guessed else ():
-        columns.setdefault(name, guess_type(images[name].to_pylist()))
     for name in sorted(pc.unique(memberships["column"]).to_pylist()):
         if name in images.column_names:
             raise UserError(
                 f"{name!r} of {card.name} is both a column and a membership",
                 fix="give one of them another name",
             )
-        if guessed:
-            columns.setdefault(name, ColumnType(kind="categorical", multi=True))
     hashes = {"images": hash_table(images)}
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
         hashes["memberships"] = hash_table(memberships)
+    if card.stage == "testset":
+        guessed = _guessed(images, memberships)
+        if stated := declared(card, images, memberships, guessed).stated():
+            hashes[DECLARED] = hashlib.sha256(canonical_json(stated).encode()).hexdigest()
+        card = card.updated(columns={**card.columns, **guessed, **card.columns})
     # Where every image has its file's hash, nothing is left for a namespace to tell apart.
     namespace = card.images_namespace if images["sha256"].null_count else None
     licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
     card = card.updated(
-        columns=columns,
         truths={name: card.truths.get(name, {}) for name in truths},
         licences=dict(sorted(licences.items())),
         tables=hashes,
@@ -221,6 +228,34 @@ def make_testset(
         label_space="" if label_space is None else label_space.name,
     )
     return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def _guessed(images: pa.Table, memberships: pa.Table) -> dict[str, ColumnType]:
+    """The types that the values of all columns suggest."""
+    import pyarrow.compute as pc
+
+    members = sorted(pc.unique(memberships["column"]).to_pylist())
+    return {name: guess_type(images[name]) for name in column_names(images)} | {
+        name: ColumnType(kind="categorical", multi=True) for name in members
+    }
+
+
+def declared(
+    card: Card,
+    images: pa.Table,
+    memberships: pa.Table,
+    guessed: Mapping[str, ColumnType] | None = None,
+) -> Declared:
+    """What a card says of its columns and their values do not; columns without values say nothing."""
+    guessed = _guessed(images, memberships) if guessed is None else guessed
+    empty = {n for n in images.column_names if images[n].null_count == len(images)}
+    types = {n: t for n, t in card.columns.items() if n in guessed and n not in empty}
+    return Declared(
+        columns={name: kind for name, kind in types.items() if kind != guessed[name]},
+        factors=card.factors,
+        clusters=card.clusters,
+        units=card.units,
+    )
 
 
 def imported(
@@ -316,6 +351,11 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
     A folder that holds anything else is refused even with ``replace``. The images stay where they
     are: ``images_root`` is written relative to the new folder.
     """
+    with held(folder):
+        return _save(testset, folder, replace=replace)
+
+
+def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
     import pyarrow.parquet as pq
 
     card, pool = testset.card, testset.card.stage == "pool"
@@ -349,11 +389,8 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
     stored, card = load(folder), testset.card
     known = stored.card
-    added = known.tables.keys() - card.tables.keys()
     other = ""
-    if not card.tables.items() <= known.tables.items() or not all(
-        name.startswith("truth/") for name in added
-    ):
+    if not same_tables(known, card):
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
@@ -401,7 +438,27 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    """Read a test set or a pool from its folder; hashes are as the card has them.
+
+    A folder that is replaced meanwhile is read again: nothing of the old one and the new one is mixed.
+    """
+    while True:
+        place = _place(folder)
+        try:
+            found = _load(folder)
+        except UserError:
+            if _place(folder) == place:
+                raise
+        else:
+            if _place(folder) == place:
+                return found
+
+
+def _place(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _load(folder: Path) -> TestSet:
     if not card_file(folder).is_file():
         fix = "heldout ls lists what there is; heldout import makes one"
         for path in sorted(folder.parent.glob("*")):
@@ -495,23 +552,24 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             f"test set {testset.name} is not saved", fix="save it before adding a truth"
         )
     check_slug(name, "a truth")
-    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
-    grown = make_testset(
-        testset.card.updated(truths={**testset.card.truths, name: provenance}),
-        images=testset.images,
-        truths={**testset.truths, name: table},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    if name in testset.truths:
-        if grown.card.content_hash == testset.card.content_hash:
-            return testset
-        raise ExistsError(
-            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+    with held(folder):
+        testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+        grown = make_testset(
+            testset.card.updated(truths={**testset.card.truths, name: provenance}),
+            images=testset.images,
+            truths={**testset.truths, name: table},
+            label_space=testset.label_space,
+            memberships=testset.memberships,
         )
-    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
-    card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
-        pq.write_table(table, temporary)
-    card.write(folder)  # last: a truth counts once the card names it
+        if name in testset.truths:
+            if grown.card.tables[f"truth/{name}"] == testset.card.tables[f"truth/{name}"]:
+                return testset
+            raise ExistsError(
+                f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+            )
+        change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+        card = grown.card.updated(history=(*testset.card.history, change))
+        with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+        card.write(folder)  # last: a truth counts once the card names it
     return load(folder)

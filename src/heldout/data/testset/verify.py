@@ -19,7 +19,8 @@ from heldout.core.files import (
 )
 from heldout.core.records import Table
 from heldout.data.images import BadImage, check, check_id, sha256_bytes
-from heldout.data.testset.card import Card, card_file, checksums
+from heldout.data.images.sources import read_image_file
+from heldout.data.testset.card import DECLARED, Card, card_file, checksums
 from heldout.data.testset.hashing import combine
 from heldout.data.testset.testset import load_space, make_testset, read_parquet, schemas_of
 
@@ -148,7 +149,13 @@ def _content(folder: Path, card: Card, tables: dict[str, Any], found: _Problems)
             card, images=tables["images"], truths=truths, label_space=space, memberships=members
         ).card
     for name in sorted(made.tables.keys() | card.tables.keys()):
-        if made.tables.get(name) != card.tables.get(name):
+        if name == DECLARED and name not in card.tables:
+            message = "was written before column types, factors and clusters were part of its hash"
+            found.warn("card", card.file, message, "import or build it again")
+        elif name == DECLARED and made.tables.get(name) != card.tables[name]:
+            message = "its column types, factors or clusters are not those that it was written with"
+            found.error("card", card.file, message)
+        elif made.tables.get(name) != card.tables.get(name):
             message = "its rows are not those that the card was written for"
             found.error("table", f"{name}.parquet", message)
     for field in ("images_hash", "label_space"):
@@ -172,9 +179,13 @@ def _images(folder: Path, card: Card, table: Any, found: _Problems) -> int:
         """What is wrong with an image, and what to do; None where nothing is."""
         path, sha256, width, height = row
         try:
-            data = (root / check_id(path)).read_bytes()
+            check_id(path)
         except UserError:
             return "its path leads out of the images folder", "import it again"
+        try:
+            data = read_image_file(root / path)
+        except UserError as error:
+            return f"cannot be read ({error.message.rpartition(': ')[2]})", _IMAGE_AGAIN
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return "is missing", _IMAGE_AGAIN
         except OSError as error:

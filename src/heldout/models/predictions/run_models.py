@@ -32,9 +32,9 @@ from heldout.core.engine import (
     unit_key,
 )
 from heldout.core.engine import run as run_job
-from heldout.core.engine.results import is_worked_on, working
+from heldout.core.engine.results import remove_job, working
 from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound
-from heldout.core.files import canonical_json, remove_folder, sha256_text
+from heldout.core.files import canonical_json, held, remove_folder, sha256_text
 from heldout.core.plugins import load_object
 from heldout.core.progress import Tick
 from heldout.core.workspace import Workspace
@@ -182,8 +182,12 @@ def predict(
     )
     if not plan.pending:
         return list(plan.stored)
-    for run in plan.replaced:
-        remove_folder(run.folder)
+    if plan.replaced:
+        with held(plan.replaced[0].folder.parent):
+            # Once more: another process may have run them again meanwhile.
+            plan = plan_predictions(testset, models, workspace=workspace, images=images, keep=keep)
+            for run in plan.replaced:
+                remove_folder(run.folder)
     files = image_files(testset, images)
     ledger = Ledger(files, workspace)
     try:
@@ -504,7 +508,8 @@ def _store(group: _Group, predictor: Any, workspace: Workspace) -> None:
         if group.stored(entry, store) or not all(kept.has(unit.key) for unit in group.units):
             continue
         try:
-            made = assemble(group.testset, entry, group.units, kept, predictor.record(place))
+            how = {**predictor.record(place), **store.owner(group.testset)}
+            made = assemble(group.testset, entry, group.units, kept, how)
         except NothingRead as error:
             # Nothing of it is worth keeping, and the next time the images may be there.
             remove_folder(kept.folder)
@@ -523,8 +528,8 @@ def _clean_up(group: _Group, workspace: Workspace) -> None:
     """Remove what stored models left, unless another process is still at it: that one will."""
     store = PredictionStore(workspace.predictions)
     for entry, kept in zip(group.pending, group.models, strict=True):
-        if group.stored(entry, store) and not is_worked_on(kept.folder):
-            remove_folder(kept.folder)
+        if group.stored(entry, store):
+            remove_job(kept.folder)
 
 
 def assemble(

@@ -14,7 +14,7 @@ import fnmatch
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -35,10 +35,15 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
 from heldout.models.predictions.predictions import Predictions
 
+if TYPE_CHECKING:
+    from heldout.data.testset import TestSet
+
 SCHEMA_VERSION = 1
 AGAIN = "heldout verify --repair removes it; then predict or import again"
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
+OWNER = "testset"
+"""Key of ``run.json``: the test set of the workspace whose images these were."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,12 @@ class PredictionStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def owner(self, testset: TestSet) -> dict[str, str]:
+        """What a run's record says of its test set: the name, if it is one of this workspace."""
+        folder, ours = testset.folder, self.root.with_name("testsets")
+        own = folder is not None and folder.resolve().parent == ours.resolve()
+        return {OWNER: testset.name} if own else {}
 
     def folder(self, images_hash: str, model: str, key: str) -> Path:
         """Where a model's run on these images belongs: its name as a slug, and its key."""
