@@ -493,11 +493,11 @@ def existing_folder(path: Path, what: str) -> Path:
     return path
 
 
-def check_writable(path: Path | None) -> None:
-    """Refuse a path that no file can be written to, before the work and not after it."""
+def check_writable(path: Path | None, *, folder: bool = False) -> None:
+    """Refuse a path that no file, or no folder, can be written to, before the work and not after it."""
     if path is None:
         return
-    if path.is_dir():
+    if path.is_dir() and not folder:
         raise UserError(f"{path} is a folder", fix="name a file")
     for place in path.parents:
         if place.exists() and not place.is_dir():

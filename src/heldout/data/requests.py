@@ -261,6 +261,7 @@ class ImportJudgementsRequest(Request, frozen=True, kw_only=True):
             "class-reviews",
             "blacklist",
             "near-duplicates",
+            "duplicate-reviews",
             "label-errors",
             "mistakes",
         ],

@@ -18,6 +18,7 @@ from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.verbs import report_path
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict, is_discovery
+from heldout.measure.score.slices import CLASS, class_names, parse_slice
 from heldout.models.predictions import PredictionStore, StoredRun
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
@@ -102,11 +103,14 @@ def report_data(
 
     if studies is None:
         studies = list(_studies(records, runs, testset, store, workspace))
+    sliced = {s.testset for s in scores if CLASS in parse_slice(s.slice)} & set(used)
+    classes = {name: class_names(space) for name in sliced if (space := testset(name).label_space)}
     imported = [note for _, run in scored for note in run.run.get("notes", ())]
     return ReportData(
         title=title,
         records=records,
         columns={name: entry.card.columns for name, entry in used.items()},
+        classes=classes,
         provenance=[*map(_testset_row, used.values()), *(_run_row(*one) for one in scored)],
         warnings=[*warnings, *_warnings(scores, entries), *imported],
         notes=list(notes),

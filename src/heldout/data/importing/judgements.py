@@ -35,6 +35,7 @@ from heldout.data.published.answers import (
 from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
+    read_duplicate_reviews,
     read_near_duplicates,
 )
 from heldout.data.testset import TestSet, find_testset
@@ -212,11 +213,13 @@ _PUBLISHED: dict[str, Callable[[Path], Iterable[Judgement]]] = {
     "class-reviews": read_class_reviews,
     "blacklist": read_blacklist,
     "near-duplicates": read_near_duplicates,
+    "duplicate-reviews": read_duplicate_reviews,
     "label-errors": read_label_errors,
     "mistakes": read_mistakes,
 }
 FORMATS = ("table", "queue", *_PUBLISHED)
 _BY_NAME = (
+    ("neighbor_reviews", "duplicate-reviews"),
     ("_review", "class-reviews"),
     ("blacklist", "blacklist"),
     ("near_duplicates", "near-duplicates"),
@@ -380,9 +383,11 @@ def _unlike_before(
     while batch := list(islice(source, _BATCH)):
         history = list(store.alike(batch))
         ids = {given.judgement_id for given in history}
-        standing = {given.key: given for given in current_answers(history)}
+        asked: dict[tuple[str, ...], list[Judgement]] = {}
+        for given in history:
+            asked.setdefault(_asked(given), []).append(given)
         for judgement in batch:
-            before = standing.get(judgement.key)
+            before = next(iter(current_answers(asked.get(_asked(judgement), ()))), None)
             if (
                 before is not None
                 and before.answer_key != judgement.answer_key
@@ -404,18 +409,23 @@ def _unlike_before(
         yield from batch
 
 
+def _asked(judgement: Judgement) -> tuple[str, ...]:
+    """Who was asked what about what, and on which grid: who votes on two grids may differ."""
+    return (*judgement.key, str(judgement.evidence.get("grid")))
+
+
 def _checked(
     judgements: Iterable[Judgement], path: Path, check: SubjectCheck | None
 ) -> Iterator[Judgement]:
     """The same judgements; one that contradicts another of the file ends the import."""
-    seen: dict[tuple[str, str, str, object], tuple[str, str]] = {}
+    seen: dict[tuple[object, ...], tuple[str, str]] = {}
     for judgement in judgements:
         if check is not None:
             try:
                 check(judgement)
             except UserError as error:
                 raise BadFile(path, error.message, fix=error.fix) from None
-        key = (*judgement.key, judgement.when)
+        key = (*_asked(judgement), judgement.when)
         answer, first = seen.setdefault(key, (judgement.answer_key, judgement.judgement_id))
         if answer != judgement.answer_key and judgement.supersedes != first:
             raise BadFile(

@@ -17,6 +17,8 @@ from heldout.data.testset.columns import ColumnType
 CARD, POOL, LABEL_SPACE = "card.json", "pool.json", "label_space.json"
 CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
 """In a truth's provenance: its images were chosen because models get them wrong."""
+DECLARED = "columns"
+"""The name, among the hashes of tables, of that of what is declared of columns."""
 _UNLESS_EMPTY = ("documents", "images_namespace", "factors", "clusters", "units", "facts")
 
 
@@ -26,7 +28,9 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
     ``recipe``      {"name", "parameters", "seed"}: what made it; an import is a recipe too
     ``parents``     test sets or files that it was made from, each with a name and a hash
     ``counts``      how many images there were at every stage
-    ``tables``      the hash of each table; ``content_hash`` is over these
+    ``tables``      the hash of each table, and ``columns``, that of types, factors, clusters and
+                    units where the values do not tell them; ``content_hash`` is over these. Sets
+                    written before the last was added have the hashes of their tables alone
     ``truths``      truth name -> where it came from; the first one is the default
     ``history``     earlier content hashes, each with what changed since: truths are only added
     ``images_root`` where ``path`` starts, relative to the folder once saved; null without images
@@ -173,6 +177,25 @@ class _PoolHead(Document, frozen=True, kw_only=True):
         same |= {"truths": {name: {} for name in self.truths}}
         same |= {"label_space": self.label_space or "", "counts": self.rows}
         return Card(**same, stage="pool")
+
+
+def same_tables(known: Card, made: Card) -> bool:
+    """Whether a stored set has the content of one that was made, perhaps with truths added since.
+
+    Where one of them was written before declarations were hashed, these are compared themselves.
+    """
+    own, stored = dict(made.tables), dict(known.tables)
+    if (DECLARED in own) != (DECLARED in stored):
+        if _declared_fields(known) != _declared_fields(made):
+            return False
+        own.pop(DECLARED, None)
+        stored.pop(DECLARED, None)
+    added = stored.keys() - own.keys()
+    return own.items() <= stored.items() and all(name.startswith("truth/") for name in added)
+
+
+def _declared_fields(card: Card) -> tuple[Any, ...]:
+    return dict(card.columns), card.factors, card.clusters, card.units
 
 
 def card_file(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -37,8 +38,15 @@ from heldout.core.files import (
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import LABEL_SPACE, Card, card_file, checksums
-from heldout.data.testset.columns import ColumnType, guess_type
+from heldout.data.testset.card import (
+    DECLARED,
+    LABEL_SPACE,
+    Card,
+    card_file,
+    checksums,
+    same_tables,
+)
+from heldout.data.testset.columns import ColumnType, Declared, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
     check_ids,
@@ -192,27 +200,25 @@ def make_testset(
         if label_space is None:
             raise UserError(f"{card.name} has a truth and no label space", fix="name it")
         check_classes(table, label_space, f"truth {name} of {card.name}")
-    columns = dict(card.columns)
-    guessed = card.stage == "testset"
-    for name in column_names(images) if guessed else ():
-        columns.setdefault(name, guess_type(images[name].to_pylist()))
     for name in sorted(pc.unique(memberships["column"]).to_pylist()):
         if name in images.column_names:
             raise UserError(
                 f"{name!r} of {card.name} is both a column and a membership",
                 fix="give one of them another name",
             )
-        if guessed:
-            columns.setdefault(name, ColumnType(kind="categorical", multi=True))
     hashes = {"images": hash_table(images)}
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
         hashes["memberships"] = hash_table(memberships)
+    if card.stage == "testset":
+        guessed = _guessed(images, memberships)
+        if stated := declared(card, images, memberships, guessed).stated():
+            hashes[DECLARED] = hashlib.sha256(canonical_json(stated).encode()).hexdigest()
+        card = card.updated(columns={**card.columns, **guessed, **card.columns})
     # Where every image has its file's hash, nothing is left for a namespace to tell apart.
     namespace = card.images_namespace if images["sha256"].null_count else None
     licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
     card = card.updated(
-        columns=columns,
         truths={name: card.truths.get(name, {}) for name in truths},
         licences=dict(sorted(licences.items())),
         tables=hashes,
@@ -222,6 +228,34 @@ def make_testset(
         label_space="" if label_space is None else label_space.name,
     )
     return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def _guessed(images: pa.Table, memberships: pa.Table) -> dict[str, ColumnType]:
+    """The types that the values of all columns suggest."""
+    import pyarrow.compute as pc
+
+    members = sorted(pc.unique(memberships["column"]).to_pylist())
+    return {name: guess_type(images[name]) for name in column_names(images)} | {
+        name: ColumnType(kind="categorical", multi=True) for name in members
+    }
+
+
+def declared(
+    card: Card,
+    images: pa.Table,
+    memberships: pa.Table,
+    guessed: Mapping[str, ColumnType] | None = None,
+) -> Declared:
+    """What a card says of its columns and their values do not; columns without values say nothing."""
+    guessed = _guessed(images, memberships) if guessed is None else guessed
+    empty = {n for n in images.column_names if images[n].null_count == len(images)}
+    types = {n: t for n, t in card.columns.items() if n in guessed and n not in empty}
+    return Declared(
+        columns={name: kind for name, kind in types.items() if kind != guessed[name]},
+        factors=card.factors,
+        clusters=card.clusters,
+        units=card.units,
+    )
 
 
 def imported(
@@ -355,11 +389,8 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
     stored, card = load(folder), testset.card
     known = stored.card
-    added = known.tables.keys() - card.tables.keys()
     other = ""
-    if not card.tables.items() <= known.tables.items() or not all(
-        name.startswith("truth/") for name in added
-    ):
+    if not same_tables(known, card):
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
@@ -531,7 +562,7 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             memberships=testset.memberships,
         )
         if name in testset.truths:
-            if grown.card.content_hash == testset.card.content_hash:
+            if grown.card.tables[f"truth/{name}"] == testset.card.tables[f"truth/{name}"]:
                 return testset
             raise ExistsError(
                 f"test set {testset.name} has another truth {name!r}", fix="use another --name"

@@ -20,7 +20,7 @@ from heldout.core.files import (
 from heldout.core.records import Table
 from heldout.data.images import BadImage, check, check_id, sha256_bytes
 from heldout.data.images.sources import read_image_file
-from heldout.data.testset.card import Card, card_file, checksums
+from heldout.data.testset.card import DECLARED, Card, card_file, checksums
 from heldout.data.testset.hashing import combine
 from heldout.data.testset.testset import load_space, make_testset, read_parquet, schemas_of
 
@@ -149,7 +149,13 @@ def _content(folder: Path, card: Card, tables: dict[str, Any], found: _Problems)
             card, images=tables["images"], truths=truths, label_space=space, memberships=members
         ).card
     for name in sorted(made.tables.keys() | card.tables.keys()):
-        if made.tables.get(name) != card.tables.get(name):
+        if name == DECLARED and name not in card.tables:
+            message = "was written before column types, factors and clusters were part of its hash"
+            found.warn("card", card.file, message, "import or build it again")
+        elif name == DECLARED and made.tables.get(name) != card.tables[name]:
+            message = "its column types, factors or clusters are not those that it was written with"
+            found.error("card", card.file, message)
+        elif made.tables.get(name) != card.tables.get(name):
             message = "its rows are not those that the card was written for"
             found.error("table", f"{name}.parquet", message)
     for field in ("images_hash", "label_space"):

@@ -367,6 +367,7 @@ def decided(verdicts: Mapping[Key, tuple[str, str]]) -> dict[Key, tuple[str, str
     }
 
 
+_LEAST_AFFINITY = 0.005
 _TEXTS = {
     "lca_size": "{pair} stand under {node}, with {n} of {classes} classes",
     "path_distance": "{n} steps lie between {pair} in the hierarchy",
@@ -404,6 +405,13 @@ class Wording:
         if known is None or np.isnan(known[row]):
             return None
         value = float(known[row])
+        # 0 % beyond chance, or a node that holds most classes, is no reason for anything.
+        if (
+            value < _LEAST_AFFINITY
+            if kind == "affinity"
+            else (kind == "lca_size" and value > len(self._names) / 2)
+        ):
+            return None
         prediction = self._names[table.mistakes.predictions[row]]
         label = self._names[table.nearest[kind][row]] if kind in table.nearest else ""
         said: dict[str, object] = {

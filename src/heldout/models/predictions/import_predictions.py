@@ -88,6 +88,8 @@ def import_predictions(
             f"has the ending {path.suffix!r}",
             fix=f"give {', '.join(_SUFFIXES)}",
         )
+    if outputs.note:
+        notes.append(f"{path.name} {outputs.note}")
     if alias_of:
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
     everything = Predictions(
@@ -103,6 +105,11 @@ def import_predictions(
     rows = everything.rows_for(testset.image_ids, testset=testset.name)
     topk, logits = everything.topk[rows], everything.logits
     failed = np.flatnonzero((topk < 0).all(axis=1)).tolist()
+    if failed:
+        everything.run["notes"].append(
+            f"{path.name} has no prediction for {len(failed):,} images, such as "
+            f"{testset.image_ids[failed[0]]}: they count as wrong"
+        )
     return replace_values(
         everything,
         image_ids=testset.image_ids,
