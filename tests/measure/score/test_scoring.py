@@ -278,7 +278,7 @@ def test_ranks_know_which_images_belong_together() -> None:
     assert plain == {"a": (1.0, 1.0), "b": (2.0, 2.0)}  # as if 400 images had been drawn
     clustered = rank_scores(measured, cluster="film")
     assert [(r.value, r.low, r.high) for r in clustered] == [(1.0, 1.0, 2.0), (2.0, 1.0, 2.0)]
-    assert {r.interval for r in clustered} == {"cluster-holm"}
+    assert {r.interval for r in clustered} == {"cluster-max-t"}
     for record in rank_scores(measured, cluster="few"):
         assert (record.low, record.high, record.interval, record.level) == (None,) * 4
         assert record.reason is not None and record.reason.startswith(
