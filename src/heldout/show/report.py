@@ -10,7 +10,7 @@ from typing import Any
 from heldout import __version__
 from heldout.core.context import Context, Result
 from heldout.core.errors import BadFile
-from heldout.core.files import read_json
+from heldout.core.files import read_json, unsealed
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation.flow import MistakeCollector, Results
@@ -37,7 +37,7 @@ def read_records(path: Path) -> list[Record]:
     if not isinstance(value, list):
         raise BadFile(path, "is not an array of records", fix=fix)
     try:
-        return [from_dict(item) for item in value]
+        return [from_dict(unsealed(item, path, fix=fix)) for item in value]
     except (KeyError, TypeError, AttributeError) as error:
         raise BadFile(path, f"has something that is not a record ({error})", fix=fix) from None
 

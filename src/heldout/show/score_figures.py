@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from heldout.core.errors import UserError
 from heldout.core.records import with_limits
-from heldout.measure.score.fits import AXES, from_axes, line
+from heldout.measure.score.fits import AXES, from_axes
 from heldout.measure.score.memberships import weighted_line
 from heldout.measure.score.records import Comparison, Fit, Score, Summary
 from heldout.measure.score.slices import CLASS, parse_slice, value_words
@@ -67,20 +67,15 @@ def all_figures(view: ReportView) -> list[Figure]:
 # ---- accuracy on a new test set against the baseline ---------------------------------------------
 
 
-def confidence_band(x: FloatArray, y: FloatArray, at: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The 95 % band of the mean in ordinary least squares: ``ŷ ± t·s·√(1/n + (x−x̄)²/Sxx)``.
-
-    ``x`` and ``y`` are the models' positions, ``at`` where the band is wanted; ``s`` is the
-    residual deviation with n − 2 degrees of freedom. Needs three models and two distinct x.
-    """
-    from scipy.special import stdtrit
-
-    n, centre, fit = len(x), x.mean(), line(x, y)
+def confidence_band(fit: Fit, at: FloatArray) -> FloatArray:
+    """The band of a line at ``at`` (n,): rows of x, low and high (n, 3); none without an interval."""
+    if fit.covariance is None or fit.slope_high is None or fit.covariance[0] <= 0:
+        return np.empty((0, 3))
+    slope, both, intercept = fit.covariance
+    quantile = (fit.slope_high - fit.slope) / np.sqrt(slope)
+    half = quantile * np.sqrt(np.maximum(slope * at**2 + 2 * both * at + intercept, 0.0))
     middle = fit.slope * at + fit.intercept
-    s = np.sqrt(((y - fit.slope * x - fit.intercept) ** 2).sum() / (n - 2))
-    sxx = ((x - centre) ** 2).sum()
-    half = stdtrit(n - 2, 0.975) * s * np.sqrt(1 / n + (at - centre) ** 2 / sxx)
-    return middle - half, middle + half
+    return np.stack([at, middle - half, middle + half], axis=1)
 
 
 def scatter_figures(view: ReportView) -> Iterator[Figure]:
@@ -125,12 +120,12 @@ def _scatter(view: ReportView, changes: Sequence[Change], axes: str, fit: Fit | 
         of = plural(fit.models, "model")
         caption += f" Line: slope {slope}, R² {fit.r2:.3f}, through {of}."
         alt = f" The fitted line has slope {fit.slope:.2f} and R² {fit.r2:.3f}."
-        xs, ys = (np.array([row[key] for row in rows]) for key in "xy")
-        if _is_line_of(fit, xs, ys):
-            at = np.linspace(*x_domain, 48)
-            band = np.stack([at, *confidence_band(xs, ys, at)], axis=1).tolist()
+        band = confidence_band(fit, np.linspace(*x_domain, 48)).tolist()
+        if band:
             layers.append(charts.band([{"x": a, "y": b, "y2": c} for a, b, c in band], x, y))
-            caption += f" Band: pointwise 95{PERCENT} of the line over models."
+            caption += f" Band: pointwise, of the line; {fit.interval}."
+        elif fit.reason:
+            caption += f" No interval: {fit.reason}."
         fitted = line_ends(fit.slope, fit.intercept, x_domain, y_domain)
         layers.append(charts.line(fitted, x, y))
     below = sum(c.difference < 0 for c in changes)
@@ -198,15 +193,6 @@ def line_ends(
     elif not y_domain[0] <= intercept <= y_domain[1]:
         return []
     return [{"x": x, "y": slope * x + intercept} for x in (low, high)] if low <= high else []
-
-
-def _is_line_of(fit: Fit, x: FloatArray, y: FloatArray) -> bool:
-    """Whether a fit is the least-squares line of just these models, so that it has a band."""
-    if fit.models != len(x) or len(x) < 3 or np.ptp(x) == 0:
-        return False
-    ours = line(x, y)
-    ends = [fit.slope, fit.intercept]
-    return bool(np.allclose([ours.slope, ours.intercept], ends, rtol=1e-3, atol=1e-3))
 
 
 # ---- all models on one test set, and their changes -----------------------------------------------

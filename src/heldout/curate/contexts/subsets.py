@@ -385,7 +385,7 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
     An include list that names a word which is not there is refused: the set would silently lack
     it. An exclusion may match nothing.
     """
-    known = groups(parameters.hierarchy)
+    known = groups(parameters.hierarchy, parameters.synonyms)
     everything = np.ones(len(vocabulary), dtype=bool)
 
     def words(pattern: str) -> Mask:
@@ -415,7 +415,7 @@ def make_policy(parameters: ContextsParameters, vocabulary: Sequence[str]) -> Po
 
     kin: dict[int, list[int]] = {}
     if parameters.roll_up:
-        parents = read_hierarchy(parameters.hierarchy)
+        parents = read_hierarchy(parameters.hierarchy, parameters.synonyms)
         places = {word: place for place, word in enumerate(vocabulary)}
         for word, place in places.items():
             for above in ancestors(word, parents):

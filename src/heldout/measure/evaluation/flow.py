@@ -42,7 +42,7 @@ from heldout.measure.mistakes.panel import judged_kinds, kinds_of
 from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
 from heldout.measure.mistakes.verdicts import Key, Verdicts, mistakes_of, verdicts
-from heldout.measure.score.compare import compare
+from heldout.measure.score.compare import Contrasts, contrasts, simultaneous
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
     class_counts,
@@ -51,7 +51,6 @@ from heldout.measure.score.estimate import (
     scores,
 )
 from heldout.measure.score.fits import (
-    AXES,
     ReferenceLine,
     fit_lines,
     line_between,
@@ -244,7 +243,7 @@ def _lessons(table: EvidenceTable, judged: Mapping[Key, tuple[str, str]]) -> Les
 
 
 MOST_COMPARED = 10
-"""With more models than this, only the best is compared with each other one."""
+"""With more models than this, only the best as observed is compared with each other one."""
 
 
 def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None = None) -> Results:
@@ -255,6 +254,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     measured: list[Measured] = []
     failures: list[FailedImage] = []
     studies: list[Study] = []
+    compared: list[Contrasts] = []
     runs = ran or [() for _ in job.testsets]
     for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
         outputs = find_outputs(job, testset, full, stored, notes)
@@ -295,8 +295,9 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
             if study.evidence:
                 notes.append(f"{testset.name}: mistakes are sorted by {study.evidence}")
             records += _mistake_records(study, group, job)
-        records += _comparisons([m for m in group if not m.metric.per_class][:1], job)
+        compared += _contrasts([m for m in group if not m.metric.per_class][:1], job)
         measured += group
+    records += simultaneous(compared, level=job.request.level)
     notes += reading_notes(records)
     if job.baseline is not None:
         records += _against_baseline(measured, job, notes)
@@ -324,7 +325,10 @@ def _against_baseline(
     """
     baseline = str(job.baseline)
     try:
-        yield from fit_lines(*against(measured, baseline), axes=AXES, **job.drawn)
+        request = job.request
+        yield from fit_lines(
+            *against(measured, baseline), cluster=request.cluster, level=request.level
+        )
     except NotApplicable as refused:
         notes.append(f"no line against {baseline}: {refused}")
     if job.reference is None:
@@ -338,7 +342,7 @@ def _against_baseline(
                 if isinstance(source, ReferenceLine)
                 else line_between(item, base, source=source)
             )
-            yield from robustness_scores(item, base, line, level=job.request.level)
+            yield from robustness_scores(item, base, line, cluster=job.request.cluster, **job.drawn)
     except (NotApplicable, NotFound) as refused:
         notes.append(f"no effective robustness against {baseline}: {refused}")
 
@@ -416,7 +420,9 @@ def _score_records(group: Sequence[Measured], job: Evaluation) -> Iterator[Recor
             **job.drawn,
         )
         if len(item.models) > 2 and item.metric.counted:
-            yield from rank_scores(item, cluster=cluster, level=job.request.level)
+            yield from rank_scores(
+                item, cluster=cluster, seed=job.request.seed, level=job.request.level
+            )
         if item.metric.per_class:
             yield from class_counts(item)
     yield from counts(group)
@@ -434,33 +440,32 @@ def _mistake_records(
             yield replace(score, evidence=study.evidence)
 
 
-def _comparisons(leading: Sequence[Measured], job: Evaluation) -> Iterator[Comparison]:
+def _contrasts(leading: Sequence[Measured], job: Evaluation) -> Iterator[Contrasts]:
     """Pairs of models on the leading metric: on the whole set, and at every value of a factor."""
     for measured in leading:
         models = measured.models
         pairs = list(combinations(models, 2))
-        if len(models) > MOST_COMPARED:
+        many = len(models) > MOST_COMPARED
+        if many:
             sign = 1 if measured.metric.higher_is_better else -1
             best = models[int((sign * measured.one_row_per_image().estimates()).argmax())]
             pairs = [(best, other) for other in models if other != best]
         if pairs:
             cluster = job.cluster(measured.testset)
-            yield from compare(measured, pairs, cluster=cluster, **job.drawn)
-            yield from factor_comparisons(measured, pairs, job)
+            yield from contrasts(measured, pairs, of_all=many, cluster=cluster, **job.drawn)
+            yield from factor_contrasts(measured, pairs, job)
 
 
-def factor_comparisons(
+def factor_contrasts(
     measured: Measured, pairs: Sequence[tuple[str, str]], job: Evaluation
-) -> Iterator[Comparison]:
-    """Pairs of models at every value of each single factor, corrected factor by factor."""
+) -> Iterator[Contrasts]:
+    """Pairs of models at every value of each single factor."""
     if len(pairs) > MOST_PAIRED or not measured.metric.counted:
         return
-    cluster = job.cluster(measured.testset)
-    for entry in job.curve_entries(measured.testset):
-        if len(entry_columns(entry, measured.testset)) == 1:
-            yield from compare(
-                measured, pairs, by=[entry], whole=False, cluster=cluster, **job.drawn
-            )
+    testset = measured.testset
+    single = [e for e in job.curve_entries(testset) if len(entry_columns(e, testset)) == 1]
+    cluster = job.cluster(testset)
+    yield from contrasts(measured, pairs, by=single, whole=False, cluster=cluster, **job.drawn)
 
 
 class OutputReader:

@@ -258,6 +258,7 @@ def _rank_changes(pairs: _Pairs, job: Evaluation, error: float) -> Iterator[Clai
                 rank_intervals(
                     item.values,
                     item.models,
+                    rng=np.random.default_rng(job.request.seed),
                     level=1.0 - error / (2 * len(pairs)),
                     clusters=clusters,
                 )

@@ -36,8 +36,8 @@ from heldout.measure.mistakes.requests import EvidenceSources
 RunModels = Annotated[
     tuple[str, ...],
     option(
-        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
-        "predictions:FILE, a stored one; a glob, or all; repeatable.",
+        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object "
+        "(it is run), predictions:FILE, a stored one; a glob, or all; repeatable.",
         "-m",
         flag="model",
     ),
@@ -71,6 +71,7 @@ Keep = Annotated[
     Literal["logits", "topk"],
     option("What is stored of the outputs; logits as float16.", rare=True),
 ]
+Rerun = Annotated[bool, option("Run models again although their outputs are stored.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
@@ -125,6 +126,7 @@ class EvaluateRequest(Scoring, frozen=True, kw_only=True):
 
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     model_args: ModelArgs | None = None
@@ -181,6 +183,7 @@ class PredictRequest(Request, frozen=True, kw_only=True):
     testsets: Testsets
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None
@@ -191,8 +194,8 @@ class PredictRequest(Request, frozen=True, kw_only=True):
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Compare models on the same images: differences, intervals, p.
 
-    Each is compared with the first; p values are exact or of a bootstrap, and corrected for many
-    comparisons.
+    Each is compared with the first; intervals and p values are corrected for all comparisons
+    together.
     """
 
     models: Annotated[tuple[str, ...], argument("Two or more models with stored predictions.")]
@@ -212,7 +215,7 @@ class CompareRequest(Request, frozen=True, kw_only=True):
     def check(self) -> None:
         """Kappas are of whole sets."""
         if self.consistency:
-            unused(self, "consistency", "by", "cluster")
+            unused(self, "consistency", "by")
 
 
 class FitRequest(Request, frozen=True, kw_only=True):
@@ -230,8 +233,6 @@ class FitRequest(Request, frozen=True, kw_only=True):
     x: Annotated[str, option("Population: the column of original accuracies.")] | None = None
     y: Annotated[str, option("Population: the column of new accuracies.")] | None = None
     level: Level = 0.95
-    replicates: Replicates = 1000
-    seed: Seed = 0
 
     def check(self) -> None:
         """Stored predictions, or a table of published accuracies."""

@@ -13,7 +13,7 @@ from heldout.core.request import Request
 from heldout.data.labels import LabelMap, LabelSpace, load_label_map, read_superclasses
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
-from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, FitRequest, Scoring
+from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, Scoring
 from heldout.measure.score.fits import ReferenceLine, published_line
 from heldout.measure.score.measure import default_metrics
 from heldout.measure.score.metrics import get_metric
@@ -64,7 +64,7 @@ def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[str]:
     ]
 
 
-def drawn(request: Scoring | CompareRequest | FitRequest) -> dict[str, Any]:
+def drawn(request: Scoring | CompareRequest) -> dict[str, Any]:
     """What every interval is made with."""
     return {"seed": request.seed, "replicates": request.replicates, "level": request.level}
 

@@ -189,13 +189,21 @@ class Comparison(_OfSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A line through models: accuracy on ``testset`` against accuracy on ``baseline``."""
+    """A line through models: accuracy on ``testset`` against accuracy on ``baseline``.
+
+    ``slope``, ``intercept``  without the noise of the baseline's images, with their intervals
+    ``least_squares_*``       of the points as they are, as papers report; in records written before,
+                              ``slope`` and ``intercept`` are these
+    ``r2``                    squared correlation of the points
+    ``covariance``            variance of the slope, covariance, variance of the intercept
+    ``reason``                why there is no interval; the line is then that of least squares
+    """
 
     record: ClassVar[str] = "fit"
     table: ClassVar[Table] = Table(
         "accuracy on the test set against the baseline",
         ("test set=testset", "baseline", "metric", "axes", "models:,", "slope=shown_slope",
-         "intercept=shown_intercept", "r2:.4f"),
+         "intercept=shown_intercept", "least squares=least_squares_slope:.3f", "r2:.4f", "reason"),
     )  # fmt: skip
     testset: str
     baseline: str
@@ -209,8 +217,12 @@ class Fit:
     slope_high: float | None = None
     intercept_low: float | None = None
     intercept_high: float | None = None
-    r2_low: float | None = None
-    r2_high: float | None = None
+    least_squares_slope: float | None = None
+    least_squares_intercept: float | None = None
+    covariance: tuple[float, ...] | None = None
+    interval: str | None = None
+    level: float | None = None
+    reason: str | None = None
 
     @property
     def shown_slope(self) -> str:
@@ -419,6 +431,10 @@ def from_dict(value: dict[str, Any]) -> Record:
             if fields["metric"].endswith(f"_{name}"):
                 fields |= {"metric": fields["metric"].removesuffix(f"_{name}"), "statistic": name}
                 break
+    if kind == "fit":
+        for name in ("r2_low", "r2_high"):  # written before; they left out the noise of the images
+            fields.pop(name, None)
+        fields |= {"covariance": tuple(fields["covariance"])} if fields.get("covariance") else {}
     record: Record = _TYPES[kind](**fields)
     try:
         msgspec.convert(fields, _TYPES[kind])
