@@ -230,3 +230,29 @@ def test_images_without_a_prediction_are_said(run: Run, tmp_path: Path, small: l
     (tmp_path / "gaps.csv").write_text("\n".join(["image_id,prediction", *rows]) + "\n")
     ran = run("import", "predictions", "gaps.csv", "-t", "small")
     assert "no prediction for 3 images, such as i07" in ran.err
+
+
+def test_options_that_are_read_and_not_used_are_refused(
+    run: Run, tmp_path: Path, small: list[str]
+) -> None:
+    rows = "\n".join(["image_id,prediction", *(f"{image},c0" for image in small)])
+    (tmp_path / "said.csv").write_text(rows + "\n")
+    np.save(tmp_path / "said.npy", np.zeros((60, 1), np.int16))
+    np.savez(tmp_path / "v.npz", vectors=np.eye(60, dtype=np.float32), ids=np.array(small))
+    write(tmp_path / "local.json", {})
+    for command, word in (
+        ("import predictions said.csv -t small --order name", "--order"),
+        ("import predictions said.csv -t small --array x", "--array"),
+        ("import predictions said.npy -t small --array x", "--array"),
+        (
+            "active next small --features v.npz --images here -d class_id -n 1 -o n.csv -s random",
+            "",
+        ),
+        ("fetch x --local local.json --mirror http://127.0.0.1:9", "--mirror"),
+        ("score -t small --no-curve --balance class", "--balance"),
+        ("build compose --foregrounds a --backgrounds b --labels folders --classes x", "--classes"),
+        ("build contexts --source metashift a.pkl --general place", "--general"),
+        ("build contexts --source table said.csv --kind stated --object tag", "--object"),
+        ("annotate v.npz -e conse --images here -o x.parquet --class-vectors v.npz", "--images"),
+    ):
+        refused(run(*command.split()), word)

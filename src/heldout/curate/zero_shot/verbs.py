@@ -12,6 +12,7 @@ from heldout.core.engine import Shard, Tick
 from heldout.core.engine.jobs import ShardsMissing
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable, UserError
 from heldout.core.records import counts
+from heldout.core.request import unused
 from heldout.core.workspace import slug
 from heldout.curate.zero_shot.assign import check_top_k, class_vectors, parse_similarities
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings, class_facts
@@ -158,6 +159,7 @@ def _vectors(
 ) -> Embeddings:
     """Vectors of the images: given, or made and kept."""
     if found.embeddings is not None:
+        unused(request, "vectors of images", "images", "shard")
         return found.embeddings
     if encoder is None or found.pool is None:
         raise UserError("which encoder for images", fix="name it with --encoder")

@@ -109,8 +109,10 @@ class Scoring(Request, frozen=True, kw_only=True):
     seed: Seed = 0
 
     def check(self) -> None:
-        """A reference line starts at a baseline."""
+        """A reference line starts at a baseline, and only curves are balanced."""
         needs(self, "reference", "baseline")
+        if self.curves is False:
+            unused(self, "no {curves}", "balance")
 
 
 class EvaluateRequest(Scoring, frozen=True, kw_only=True):
@@ -164,6 +166,7 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "absent_classes",
                 "on_error",
                 "minimum_n",
+                "mistakes",
             )
             unused(self, "predictions of other sets", *names)
 
