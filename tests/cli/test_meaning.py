@@ -244,10 +244,6 @@ def test_options_that_are_read_and_not_used_are_refused(
         ("import predictions said.csv -t small --order name", "--order"),
         ("import predictions said.csv -t small --array x", "--array"),
         ("import predictions said.npy -t small --array x", "--array"),
-        (
-            "active next small --features v.npz --images here -d class_id -n 1 -o n.csv -s random",
-            "",
-        ),
         ("fetch x --local local.json --mirror http://127.0.0.1:9", "--mirror"),
         ("score -t small --no-curve --balance class", "--balance"),
         ("build compose --foregrounds a --backgrounds b --labels folders --classes x", "--classes"),

@@ -37,6 +37,8 @@ from heldout.models.predictions.pixels import image_files
 def annotate(request: AnnotateRequest, context: Context) -> Result:
     """Encode images and classes, give every image the nearest class, write a pool or a file."""
     found = find_images(context, request.pool)
+    if found.embeddings is not None:
+        unused(request, "vectors of images", "images", "shard")
     encoder = _encoder(request, found, context)
     similarities = parse_similarities(
         request.similarities, scale=None if encoder is None else encoder.scale
@@ -159,7 +161,6 @@ def _vectors(
 ) -> Embeddings:
     """Vectors of the images: given, or made and kept."""
     if found.embeddings is not None:
-        unused(request, "vectors of images", "images", "shard")
         return found.embeddings
     if encoder is None or found.pool is None:
         raise UserError("which encoder for images", fix="name it with --encoder")
