@@ -258,7 +258,7 @@ VERBS = (
         "data.verbs:export_judgements",
     ),
     Verb("fetch", "manage", "data.requests:FetchRequest", "data.verbs:fetch"),
-    Verb("verify", "manage", "data.requests:VerifyRequest", "data.verbs:verify"),
+    Verb("verify", "manage", "data.requests:VerifyRequest", "models.verify:verify"),
     Verb("diff", "manage", "data.requests:DiffRequest", "data.verbs:diff"),
     Verb("cite", "manage", "data.requests:CiteRequest", "data.verbs:cite"),
     Verb("run", "manage", "cli.runfile:RunRequest", "cli.runfile:run"),

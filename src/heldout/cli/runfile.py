@@ -319,10 +319,19 @@ def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
         for r in records
         if r.record == "score" and r.slice == "all"
     }
+    # Least squares, as papers fit; of several fits the last.
+    lines = {(r.testset, r.axes): r for r in records if r.record == "fit"}
     found = []
     for entry in runfile.published:
         model, testset = entry.get("model"), entry["testset"]
-        if "count" in entry:
+        if "line" in entry:
+            name, number = f"slope on {entry['line']} axes", entry["slope"]
+            fit, value, equal = lines.get((testset, entry["line"])), None, False
+            if fit is not None:
+                model = f"{fit.models} of {entry['models']} models"
+                value = round(fit.least_squares_slope, 3)
+                equal = fit.models == entry["models"] and round(value, 2) == number
+        elif "count" in entry:
             name, number = entry["count"], entry["value"]
             value = counted.get((testset, model, name))
             equal = value == number

@@ -6,18 +6,19 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.files import atomic_folder, held, remove_folder, sha256_file
 from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
 from heldout.data.testset.card import Card, same_tables
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
-from heldout.data.testset.testset import TestSet, load, make_testset, save
+from heldout.data.testset.testset import TestSet, account, load, make_testset, save
 
 UNKNOWN = "unknown"
 _INHERITED = ("source", "licence", "attribution")
@@ -150,9 +151,14 @@ def build_recipe(
         )
     stated = _stated(recipe, chosen, seed)
     _check_free(folder, None if replace else stated)
-    built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
-    testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
-    return BuiltSet(_save(testset, built, folder, replace=replace), built.report)
+    with ExitStack() as stack:
+        context = BuildContext(runs, executor, progress, stack)
+        built = recipe.build(given, chosen, seed=seed, context=context)
+        named = name or folder.name
+        testset = assemble(recipe, given, chosen, seed, built, name=named, folder=folder)
+        with held(folder):
+            testset = _save(testset, built, folder, replace=replace)
+    return BuiltSet(testset, built.report)
 
 
 def _stated(recipe: Recipe, parameters: Any, seed: int) -> dict[str, Any]:
@@ -369,12 +375,13 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
     """Write the set with its files in one step; the same set again is no change."""
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if known.recipe == testset.card.recipe and same_tables(known, testset.card):
+        same = same_tables(known, testset.card)
+        if same and account(known) == account(testset.card):
             return load(folder)
+        hashes = f"{known.content_hash[:12]}, this one is {testset.card.content_hash[:12]}"
+        how = "the same images, made from other sources or in another way" if same else hashes
         raise ExistsError(
-            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
-            f"{testset.card.content_hash[:12]})",
-            fix="use another --name, or --replace",
+            f"{folder} holds another test set ({how})", fix="use another --name, or --replace"
         )
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
         save(testset, temporary)
@@ -401,3 +408,5 @@ def _move(rendered: Rendered, folder: Path) -> None:
         if target.exists():
             raise HeldoutError(f"a recipe rendered {path.name!r}, which is taken in a test set")
         shutil.move(path, target)
+    if rendered.work is not None:
+        remove_folder(rendered.work)

@@ -5,7 +5,7 @@ The vectors of a pool are kept under what they depend on, the encoder and the im
 never run the encoder on an image again. ::
 
     FOLDER/
-      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded
+      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded, checksums
       vectors.npy        float32 or float16 (rows, d); a row of NaN has no vector
       ids.txt            one id per line, in the order of the rows
 
@@ -16,7 +16,7 @@ whole.
 
 from __future__ import annotations
 
-import shutil
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 
 from heldout.core.engine import JobResults, Progress, Shard, Threads, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import ShardsMissing, map_units
+from heldout.core.engine.results import remove_job, working
 from heldout.core.errors import (
     BadFile,
     HeldoutError,
@@ -36,7 +37,11 @@ from heldout.core.errors import (
 from heldout.core.files import (
     atomic_folder,
     canonical_json,
+    checksum,
+    damaged,
+    mapped,
     read_versioned_json,
+    sealed,
     sha256_file,
     sha256_text,
     write_json,
@@ -154,26 +159,30 @@ def embed(
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
         for unit in some:
             rows = unit.payload
-            bad, made = unpack_arrays(results.path(unit.key))
+            bad, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
             vectors[rows.start : rows.stop] = made["vectors"]
             for place, row in enumerate(rows):
                 failures.pop(row, None)
                 if place in bad:
                     failures[row] = bad[place]
 
-    if known is None:
-        make(units, shard)
-    else:
+    def readable() -> list[Unit]:
+        # A file that was not there, or was looked for in the wrong folder, may be there by now.
+        rows = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
+        return [unit for unit in units if not rows.isdisjoint(unit.payload)]
+
+    if known is not None:
         vectors[:] = known.vectors
-    # A file that was not there, or was looked for in the wrong folder, may be there by now.
-    readable = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
-    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
-    if known is not None and not again:
-        return known
-    for unit in again:
-        results.path(unit.key).unlink(missing_ok=True)
-    if again:
-        make(again, None)
+        if not readable():
+            remove_job(results.folder)
+            return known
+    with working(results):
+        if known is None:
+            make(units, shard)
+        if again := readable():
+            for unit in again:
+                results.path(unit.key).unlink(missing_ok=True)
+            make(again, None)
     if ids and len(failures) == len(ids):
         raise NotApplicable(
             f"none of the {len(ids)} images of {pool.name} could be read "
@@ -187,7 +196,7 @@ def embed(
         "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
     }
     write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
-    shutil.rmtree(results.folder, ignore_errors=True)
+    remove_job(results.folder)
     return read_embeddings(folder)
 
 
@@ -258,7 +267,8 @@ def write_embeddings(folder: Path, embeddings: Embeddings, *, replace: bool = Fa
             "dtype": vectors.dtype.name,
             **embeddings.facts,
         }
-        write_json(temporary / _HEAD, head)
+        head["files"] = {name: checksum(mapped(temporary / name)) for name in (_VECTORS, _IDS)}
+        write_json(temporary / _HEAD, sealed(head))
 
 
 def is_embeddings(path: Path) -> bool:
@@ -286,6 +296,9 @@ def _read_folder(path: Path) -> Embeddings:
     if not (path / _HEAD).is_file():
         raise NotFound(f"{path} has no {_HEAD}", fix="give a folder that heldout annotate wrote")
     head = read_versioned_json(path / _HEAD, version=SCHEMA_VERSION)
+    for name, known in head.pop("files", {}).items():
+        if not (path / name).is_file() or checksum(mapped(path / name)) != known:
+            raise damaged(path / name, "remove the folder: the same command embeds again")
     found = _checked(path / _VECTORS, _load(path / _VECTORS), _read_ids(path / _IDS), head)
     if len(found) != head.get("rows"):
         raise BadFile(

@@ -302,45 +302,49 @@ def _import_queue(
         raise BadFile(path, "does not say which test set was judged", fix="name it with --testset")
     filled = read_filled(path, testset=testset, who=who)
     names = sets_of(testset)
-    asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
-    given: dict[tuple[str, str, str], list[Judgement]] = {}
-    for answer in store.alike(asked):
-        if answer.testset in names:
-            given.setdefault(answer.key, []).append(answer)
-    new: list[Judgement] = []
     known = replaced = 0
-    for judgement in filled.judgements:
-        earlier = given.get(judgement.key, [])
-        before = next(iter(current_answers(earlier)), None)
-        # An answer with its time that is read again is known, although a later one stands.
-        again = judgement.when and (judgement.answer_key, judgement.when) in {
-            (answer.answer_key, answer.when) for answer in earlier
-        }
-        if again or (before is not None and before.answer_key == judgement.answer_key):
-            known += 1
-            continue
-        # Who now calls a prediction right takes a verdict back.
-        right = judgement.question == "label" and judgement.answer != "wrong"
-        verdicts = given.get(_mistake_beside(judgement).key, []) if right else []
-        refuted = next(iter(current_answers(verdicts)), None)
-        against = before or refuted
-        if against is not None:
-            later = judgement.when is not None and str(judgement.when) > str(against.when or "")
-            if not (later or revise):
-                raise MismatchError(
-                    f"{path}: {judgement.who} says {judgement.answer_key} of "
-                    f"{judgement.subject_key}, and said {against.answer_key} before",
-                    fix="--revise replaces the earlier answer; so does a later time in the column "
-                    "when",
+
+    def fresh() -> Iterator[Judgement]:
+        # Called by the store when nobody else can write: what stands before is what stands.
+        nonlocal known, replaced
+        asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
+        given: dict[tuple[str, str, str], list[Judgement]] = {}
+        for answer in store.alike(asked):
+            if answer.testset in names:
+                given.setdefault(answer.key, []).append(answer)
+        for judgement in filled.judgements:
+            earlier = given.get(judgement.key, [])
+            before = next(iter(current_answers(earlier)), None)
+            # An answer with its time that is read again is known, although a later one stands.
+            again = judgement.when and (judgement.answer_key, judgement.when) in {
+                (answer.answer_key, answer.when) for answer in earlier
+            }
+            if again or (before is not None and before.answer_key == judgement.answer_key):
+                known += 1
+                continue
+            # Who now calls a prediction right takes a verdict back.
+            right = judgement.question == "label" and judgement.answer != "wrong"
+            verdicts = given.get(_mistake_beside(judgement).key, []) if right else []
+            refuted = next(iter(current_answers(verdicts)), None)
+            against = before or refuted
+            if against is not None:
+                later = judgement.when is not None and str(judgement.when) > str(against.when or "")
+                if not (later or revise):
+                    raise MismatchError(
+                        f"{path}: {judgement.who} says {judgement.answer_key} of "
+                        f"{judgement.subject_key}, and said {against.answer_key} before",
+                        fix="--revise replaces the earlier answer; so does a later time in the column "
+                        "when",
+                    )
+                replaced += 1
+            yield from _in_place(judgement, not_replaced(earlier))
+            if refuted is not None:
+                withdrawal = dataclasses.replace(
+                    refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
                 )
-            replaced += 1
-        new += _in_place(judgement, not_replaced(earlier))
-        if refuted is not None:
-            withdrawal = dataclasses.replace(
-                refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
-            )
-            new += _in_place(withdrawal, not_replaced(verdicts))
-    added = store.add(new)
+                yield from _in_place(withdrawal, not_replaced(verdicts))
+
+    added = store.add(fresh())
     return ImportedAnswers(added.added, known + added.known, filled.empty, replaced)
 
 

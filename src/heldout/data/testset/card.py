@@ -9,12 +9,12 @@ import msgspec
 from msgspec import field
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import write_json
-from heldout.core.schema import Document, convert, read_plain, write
+from heldout.core.files import checksum, mapped, sealed, unsealed, write_json
+from heldout.core.schema import Document, convert, read_plain
 from heldout.core.workspace import check_slug
 from heldout.data.testset.columns import ColumnType
 
-CARD, POOL = "card.json", "pool.json"
+CARD, POOL, LABEL_SPACE = "card.json", "pool.json", "label_space.json"
 CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
 """In a truth's provenance: its images were chosen because models get them wrong."""
 DECLARED = "columns"
@@ -104,6 +104,9 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
         """Read ``card.json`` or ``pool.json``; a field of the wrong type names the file."""
         fix = "import the test set again"
         value = read_plain(path)
+        if isinstance(value, dict):
+            value = unsealed(value, path, fix="restore it, or make the set again with --replace")
+            value.pop("files", None)
         try:
             if path.name == POOL:
                 fix = "collect the pool again"
@@ -127,11 +130,21 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return cls.read(card_file(folder))
 
     def write(self, folder: Path) -> None:
-        """Write ``card.json``, or ``pool.json`` for a pool."""
-        if self.stage == "pool":
-            write(folder / POOL, _PoolHead.of(self))
-        else:
-            write_json(folder / CARD, self.to_dict())
+        """Write ``card.json``, or ``pool.json`` for a pool, with the checksums of the set's files."""
+        pool = self.stage == "pool"
+        plain = msgspec.to_builtins(_PoolHead.of(self)) if pool else self.to_dict()
+        plain["files"] = {
+            name: checksum(mapped(folder / name))
+            for name in (*(f"{table}.parquet" for table in self.table_names), LABEL_SPACE)
+            if (folder / name).is_file()
+        }
+        write_json(folder / self.file, sealed(plain))
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The tables in the set's folder."""
+        members = ("memberships",) if self.stage == "pool" or "memberships" in self.tables else ()
+        return ("images", *(f"truth/{name}" for name in self.truths), *members)
 
     def updated(self, **changes: Any) -> Card:
         """A copy with fields replaced."""
@@ -188,3 +201,9 @@ def _declared_fields(card: Card) -> tuple[Any, ...]:
 def card_file(folder: Path) -> Path:
     """The file of the card in a folder: ``pool.json`` where there is one."""
     return folder / (POOL if (folder / POOL).is_file() else CARD)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Those of a set's tables and of its own label space; none in cards of before there were any."""
+    found: dict[str, str] = read_plain(card_file(folder)).get("files", {})
+    return found

@@ -28,13 +28,24 @@ from heldout.core.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    checksum,
+    damaged,
+    held,
     is_set_aside,
+    mapped,
     write_json,
 )
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import DECLARED, Card, card_file, same_tables
+from heldout.data.testset.card import (
+    DECLARED,
+    LABEL_SPACE,
+    Card,
+    card_file,
+    checksums,
+    same_tables,
+)
 from heldout.data.testset.columns import ColumnType, Declared, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
@@ -340,6 +351,11 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
     A folder that holds anything else is refused even with ``replace``. The images stay where they
     are: ``images_root`` is written relative to the new folder.
     """
+    with held(folder):
+        return _save(testset, folder, replace=replace)
+
+
+def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
     import pyarrow.parquet as pq
 
     card, pool = testset.card, testset.card.stage == "pool"
@@ -362,7 +378,7 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
             path = temporary / f"{name}.parquet"
             pq.write_table(table, path, compression="zstd" if pool else "snappy")
         if testset.space is not None and not is_built_in(testset.space):
-            write_json(temporary / "label_space.json", testset.space.to_dict())
+            write_json(temporary / LABEL_SPACE, testset.space.to_dict())
         _card_for(testset, folder).write(temporary)
         if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
             shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
@@ -378,8 +394,8 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
-    elif card.stage == "pool" and _account(known) != _account(card):
-        other = "the same images, but another account of them"
+    elif account(known) != account(card):
+        other = "the same images, made from other sources or in another way"
     elif stored.space != testset.space and (
         stored.label_space.fingerprint != testset.label_space.fingerprint
     ):
@@ -389,10 +405,24 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     return stored
 
 
-def _account(pool: Card) -> str:
-    """What a pool says of itself, wherever its files were."""
-    facts = {key: value for key, value in pool.facts.items() if key != "files"}
-    return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
+def account(card: Card) -> str:
+    """What a card says of how its set was made, wherever its files were."""
+    facts = {key: value for key, value in card.facts.items() if key != "files"}
+    stated: list[Any] = [
+        facts,
+        card.recipe,
+        card.counts,
+        *map(_by_hash, card.parents),
+    ]
+    if card.stage == "pool":  # saving counts the rows of its tables
+        stated[2:] = [card.name, msgspec.to_builtins(card.columns), card.citation]
+    return canonical_json(stated)
+
+
+def _by_hash(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """A parent without what it is called, where its hash says what it is."""
+    named = ("file", "name") if {"content_hash", "sha256"} & parent.keys() else ()
+    return {key: value for key, value in parent.items() if key not in named}
 
 
 def _card_for(testset: TestSet, folder: Path) -> Card:
@@ -408,7 +438,27 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    """Read a test set or a pool from its folder; hashes are as the card has them.
+
+    A folder that is replaced meanwhile is read again: nothing of the old one and the new one is mixed.
+    """
+    while True:
+        place = _place(folder)
+        try:
+            found = _load(folder)
+        except UserError:
+            if _place(folder) == place:
+                raise
+        else:
+            if _place(folder) == place:
+                return found
+
+
+def _place(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _load(folder: Path) -> TestSet:
     if not card_file(folder).is_file():
         fix = "heldout ls lists what there is; heldout import makes one"
         for path in sorted(folder.parent.glob("*")):
@@ -416,10 +466,16 @@ def load(folder: Path) -> TestSet:
                 fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
         raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    tables = {
-        name: read_parquet(folder / f"{name}.parquet", schema)
-        for name, schema in schemas_of(card).items()
-    }
+    tables = {}
+    for name, schema in schemas_of(card).items():
+        tables[name] = read_parquet(folder / f"{name}.parquet", schema)
+        try:
+            check_bytes(folder, f"{name}.parquet")
+        except BadFile:
+            # Other bytes are no damage where the rows are those that the card was written for.
+            empty = hash_table(schema.empty_table())
+            if hash_table(tables[name]) != card.tables.get(name, empty):
+                raise
     return TestSet(
         card,
         tables["images"],
@@ -430,19 +486,24 @@ def load(folder: Path) -> TestSet:
     )
 
 
+def check_bytes(folder: Path, name: str) -> None:
+    """Refuse a file of a set's folder that is not as it was written, where the card says how."""
+    path = folder / name
+    if checksums(folder).get(name) not in (None, checksum(mapped(path))):
+        raise damaged(path, "restore it, or import or build the set again with --replace")
+
+
 def schemas_of(card: Card) -> dict[str, Any]:
     """The tables of a card's folder, by the names under which it has their hashes."""
-    found = {"images": image_schema()}
-    found |= {f"truth/{name}": truth_schema() for name in card.truths}
-    if card.stage == "pool" or "memberships" in card.tables:
-        found["memberships"] = membership_schema()
-    return found
+    own = {"images": image_schema, "memberships": membership_schema}
+    return {name: own.get(name, truth_schema)() for name in card.table_names}
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
     """The label space of a set's folder: its own file, else a built-in one; None where none is named."""
-    own = folder / "label_space.json"
+    own = folder / LABEL_SPACE
     if own.exists():
+        check_bytes(folder, own.name)
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
 
@@ -454,6 +515,7 @@ def read_parquet(path: Path, schema: Any) -> Any:
 
     try:
         table = pq.read_table(path, partitioning=None)
+        table.validate(full=True)
     except FileNotFoundError:
         raise NotFound(
             f"no file {path}", fix="the test set is incomplete: import it again"
@@ -490,23 +552,24 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             f"test set {testset.name} is not saved", fix="save it before adding a truth"
         )
     check_slug(name, "a truth")
-    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
-    grown = make_testset(
-        testset.card.updated(truths={**testset.card.truths, name: provenance}),
-        images=testset.images,
-        truths={**testset.truths, name: table},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    if name in testset.truths:
-        if grown.card.tables[f"truth/{name}"] == testset.card.tables[f"truth/{name}"]:
-            return testset
-        raise ExistsError(
-            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+    with held(folder):
+        testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+        grown = make_testset(
+            testset.card.updated(truths={**testset.card.truths, name: provenance}),
+            images=testset.images,
+            truths={**testset.truths, name: table},
+            label_space=testset.label_space,
+            memberships=testset.memberships,
         )
-    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
-    card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
-        pq.write_table(table, temporary)
-    card.write(folder)  # last: a truth counts once the card names it
+        if name in testset.truths:
+            if grown.card.tables[f"truth/{name}"] == testset.card.tables[f"truth/{name}"]:
+                return testset
+            raise ExistsError(
+                f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+            )
+        change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+        card = grown.card.updated(history=(*testset.card.history, change))
+        with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+        card.write(folder)  # last: a truth counts once the card names it
     return load(folder)

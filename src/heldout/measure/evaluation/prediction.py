@@ -25,6 +25,7 @@ from heldout.models.predictions.pixels import good_pixels, image_files, load_pix
 from heldout.models.predictions.run_models import (
     PredictPlan,
     images_done,
+    other_versions,
     plan_predictions,
     runs_on_gpu,
 )
@@ -244,6 +245,9 @@ class Forecast:
                 f"{name}: {plan.changed:,} of {plan.images:,} images have changed since {ran} ran on "
                 "them; they run again"
             )
+        for run in plan.stored:
+            if other := other_versions(run):
+                yield f"{run.model} ran with {', '.join(other)}; --rerun runs it again"
         if not plan.pending:
             yield f"{name}: everything is stored ({len(plan.stored)} models)"
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace as replace_values
 from itertools import combinations
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.errors import BadFile, ExistsError, MismatchError, NotFound, UserError
-from heldout.core.files import remove_folder, sha256_file
+from heldout.core.files import held, remove_folder, sha256_file
 from heldout.core.workspace import Workspace
 from heldout.data.importing import match_images, read_classes
 from heldout.data.labels.label_space import LabelSpace
@@ -208,25 +209,30 @@ def import_files(
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
-    others: list[Path] = []
-    for where, models in found.items():
-        images_hash = sets[where].card.images_hash
-        own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
-        for run in store.runs(images_hash):
-            if run.folder == own.get(run.model, run.folder):
-                continue
-            if not replace:
-                raise ExistsError(
-                    f"{where} has other predictions of {run.model} ({run.folder.name})",
-                    fix="use --replace, or another --name",
-                )
-            others.append(run.folder)
-    for where, models in found.items():
-        for path, held in zip(groups[where], models, strict=True):
-            made = read(where, path) if (where, path) in large else held
-            store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
-    for folder in others:  # last: an interruption leaves one more, and the same command removes it
-        remove_folder(folder)
+    with ExitStack() as stack:
+        for images_hash in sorted({each.card.images_hash for each in sets.values()}):
+            stack.enter_context(held(store.root / images_hash[:12]))
+        others: list[Path] = []
+        for where, models in found.items():
+            images_hash = sets[where].card.images_hash
+            own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
+            for run in store.runs(images_hash):
+                if run.folder == own.get(run.model, run.folder):
+                    continue
+                if not replace:
+                    raise ExistsError(
+                        f"{where} has other predictions of {run.model} ({run.folder.name})",
+                        fix="use --replace, or another --name",
+                    )
+                others.append(run.folder)
+        for where, models in found.items():
+            for path, each in zip(groups[where], models, strict=True):
+                made = read(where, path) if (where, path) in large else each
+                made = replace_values(made, run={**made.run, **store.owner(sets[where])})
+                store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
+        # Last: an interruption leaves one more, and the same command removes it.
+        for folder in others:
+            remove_folder(folder)
     return ImportSummary(
         {where: len(models) for where, models in found.items()},
         tuple(notes),

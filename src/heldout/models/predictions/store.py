@@ -2,16 +2,19 @@
 
 A folder is keyed by the images alone, so a new truth or column never re-runs a model; and by
 weights, preprocessing and label space, so another checkpoint of one name never reuses a result.
+
+``run.json`` holds checksums: of every other file, for a part one for each column and one for the rest,
+so that reading the top k checks what it reads and no logits.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,8 +22,12 @@ from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
+    checksum,
+    damaged,
     is_temporary,
+    mapped,
     read_versioned_json,
+    sealed,
     write_json,
 )
 from heldout.core.workspace import slug
@@ -28,18 +35,34 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
 from heldout.models.predictions.predictions import Predictions
 
+if TYPE_CHECKING:
+    from heldout.data.testset import TestSet
+
 SCHEMA_VERSION = 1
+AGAIN = "heldout verify --repair removes it; then predict or import again"
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
+OWNER = "testset"
+"""Key of ``run.json``: the test set of the workspace whose images these were."""
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One folder of the store: its ``run.json``, the outputs not yet read."""
+    """One folder of the store: its ``run.json``, the outputs not yet read.
+
+    ``files``  file -> checksum, or checksums by column; empty for runs stored before there were any
+    """
 
     record: ClassVar[str] = "run"
     folder: Path
     run: dict[str, Any]
+    files: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> StoredRun:
+        """The run in a folder."""
+        run = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
+        return cls(folder, run, run.pop("files", {}))
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -54,7 +77,11 @@ class StoredRun:
     def label_space(self) -> LabelSpace:
         """The classes that the model answers in."""
         own = self.folder / "label_space.json"
-        return LabelSpace.read(own) if own.exists() else LabelSpace.load(self.run["label_space"])
+        if not own.exists():
+            return LabelSpace.load(self.run["label_space"])
+        if self.files.get(own.name) not in (None, checksum(mapped(own))):
+            raise damaged(own, AGAIN)
+        return LabelSpace.read(own)
 
     def matches(self, pattern: str) -> bool:
         """Whether a model argument means this run: the model's name, the full name, or a glob."""
@@ -68,6 +95,12 @@ class PredictionStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def owner(self, testset: TestSet) -> dict[str, str]:
+        """What a run's record says of its test set: the name, if it is one of this workspace."""
+        folder, ours = testset.folder, self.root.with_name("testsets")
+        own = folder is not None and folder.resolve().parent == ours.resolve()
+        return {OWNER: testset.name} if own else {}
 
     def folder(self, images_hash: str, model: str, key: str) -> Path:
         """Where a model's run on these images belongs: its name as a slug, and its key."""
@@ -83,9 +116,9 @@ class PredictionStore:
         """Store predictions. The same again is no change; other outputs under that key are refused."""
         folder = self.folder(images_hash, predictions.model, predictions.key)
         if (folder / "run.json").exists() and not replace:
-            known = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
-            if known["predictions_hash"] == predictions.hash:
-                return StoredRun(folder, known)
+            known = StoredRun.open(folder)
+            if known.run["predictions_hash"] == predictions.hash:
+                return known
             raise ExistsError(
                 f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
             )
@@ -113,7 +146,7 @@ class PredictionStore:
                 raise
             # Another process stored this run meanwhile: the same outputs are no conflict.
             return self.write(predictions, images_hash=images_hash, replace=replace)
-        return StoredRun(folder, run)
+        return StoredRun.open(folder)
 
     def _write(
         self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
@@ -125,7 +158,7 @@ class PredictionStore:
                     write_part(path, predictions, rows)
             if not is_built_in(predictions.label_space):
                 write_json(temporary / "label_space.json", predictions.label_space.to_dict())
-            write_json(temporary / "run.json", run)
+            write_record(temporary, run)
 
     def runs(self, images_hash: str) -> list[StoredRun]:
         """All stored runs on these images, by folder name."""
@@ -133,7 +166,7 @@ class PredictionStore:
         if not parent.is_dir():
             return []
         return [
-            StoredRun(folder, read_versioned_json(folder / "run.json", version=SCHEMA_VERSION))
+            StoredRun.open(folder)
             for folder in sorted(parent.iterdir())
             if not is_temporary(folder) and (folder / "run.json").is_file()
         ]
@@ -167,7 +200,7 @@ class PredictionStore:
                 )
             chosen |= {run.folder: run for run in found}
         kept = [
-            StoredRun(run.folder, {**run.run, "model": run.folder.name})
+            replace(run, run={**run.run, "model": run.folder.name})
             if run.folder.name in patterns
             else run
             for run in chosen.values()
@@ -185,18 +218,18 @@ class PredictionStore:
 
     def digests(self, run: StoredRun) -> Any:
         """image_id and sha256 of the bytes that a run has read, as a table; None if not recorded."""
-        table = _parts(run, {"image_id", "sha256"})
+        table = _read(run, {"image_id", "sha256"})
         return table if "sha256" in table.column_names else None
 
     def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
         """Read the outputs of a stored run, without logits if not ``values``."""
         wide = {"logits"} if values else set()
-        table = _parts(run, {"image_id", "topk", "failure", "sha256"} | wide)
+        table = _read(run, {"image_id", "topk", "failure", "sha256"} | wide)
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
                 f"holds {len(table)} rows, its run.json says {run.run['n']}",
-                fix="predict or import again",
+                fix=AGAIN,
             )
         reasons = table["failure"].to_pylist() if table["failure"].null_count < len(table) else []
         return Predictions(
@@ -213,23 +246,57 @@ class PredictionStore:
         )
 
 
-def _parts(run: StoredRun, wanted: set[str]) -> Any:
-    """The parts of a run as one table, of the wanted columns those that it has."""
+def write_record(folder: Path, run: Mapping[str, Any]) -> None:
+    """Write the ``run.json`` of a folder whose other files are there, with their checksums."""
+    files: dict[str, Any] = {part.name: dict(_checksums(mapped(part))) for part in _parts(folder)}
+    own = folder / "label_space.json"
+    if own.exists():
+        files[own.name] = checksum(mapped(own))
+    write_json(folder / "run.json", sealed({**run, "files": files}))
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def _checksums(data: memoryview, names: Container[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Checksums of the columns of a Parquet file, and before them, under no name, of its end, which
+    says where they are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = sorted(run.folder.glob("part-*.parquet"))
+    yield "", checksum(data[-(8 + int.from_bytes(data[-8:-4], "little")) :])
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(metadata.num_columns)):
+            name, start = column.path_in_schema.partition(".")[0], column.data_page_offset
+            if names is None or name in names:
+                yield name, checksum(data[start : start + column.total_compressed_size])
+
+
+def _read(run: StoredRun, wanted: set[str]) -> Any:
+    """The parts of a run as one table, of the wanted columns those that it has; checked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = _parts(run.folder)
     if not parts:
         raise BadFile(run.folder, "holds no parts", fix="predict or import again")
+    tables = []
     try:
-        names = [name for name in pq.read_schema(parts[0]).names if name in wanted]
-        return pa.concat_tables(
-            [pq.read_table(part, columns=names, partitioning=None) for part in parts]
-        )
+        for part in parts:
+            data = mapped(part)
+            known = run.files.get(part.name)
+            if known is not None and any(
+                known.get(name) != found for name, found in _checksums(data, wanted)
+            ):
+                raise damaged(part, AGAIN)
+            file = pq.ParquetFile(pa.BufferReader(data))
+            names = [name for name in file.schema_arrow.names if name in wanted]
+            tables.append(file.read(columns=names))
+        return pa.concat_tables(tables)
     except (pa.ArrowException, OSError) as error:
-        raise BadFile(
-            run.folder, f"cannot be read ({error})", fix="predict or import again"
-        ) from None
+        raise BadFile(run.folder, f"cannot be read ({error})", fix=AGAIN) from None
 
 
 def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
