@@ -223,7 +223,7 @@ def test_clusters(workspace_flow: Workspace) -> None:
     results = evaluate(
         "oak", OLD, metrics=["top1", "nll"], cluster="photographer", workspace=workspace_flow
     )
-    assert all(r.interval and r.interval.startswith("cluster-bootstrap") for r in results.scores)
+    assert all(r.interval and r.interval.startswith("cluster-") for r in results.scores)
 
 
 def test_results_do_not_depend_on_the_order_of_arguments(workspace_flow: Workspace) -> None:

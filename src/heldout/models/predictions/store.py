@@ -33,6 +33,7 @@ from heldout.core.files import (
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
+from heldout.data.testset.card import Card
 from heldout.models.predictions.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -98,8 +99,11 @@ class PredictionStore:
 
     def owner(self, testset: TestSet) -> dict[str, str]:
         """What a run's record says of its test set: the name, if it is one of this workspace."""
-        folder, ours = testset.folder, self.root.with_name("testsets")
-        own = folder is not None and folder.resolve().parent == ours.resolve()
+        folder, ours = testset.folder, self.root.with_name("testsets").resolve()
+        if folder is None or folder.resolve().parent != ours:
+            return {}
+        # A sample of a set has the set's folder.
+        own = Card.of(folder).images_hash == testset.card.images_hash
         return {OWNER: testset.name} if own else {}
 
     def folder(self, images_hash: str, model: str, key: str) -> Path:
