@@ -18,7 +18,7 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -39,6 +39,14 @@ def read(path: Path, kind: type[T], *, fix: str = "") -> T:
     ``fix`` is what to do about a wrong file, such as the command that writes it again.
     """
     return convert(read_plain(path), kind, where=path, fix=fix)
+
+
+def read_facts(path: Path, kind: type[T], *, newest: int, fix: str = "") -> T:
+    """The object in a JSON file, checked against a TypedDict; what that does not name is kept."""
+    value = read_plain(path)
+    check_version(value, path, newest)
+    convert(value, kind, where=path, fix=fix)
+    return cast("T", value)
 
 
 def convert(value: object, kind: type[T], *, where: Path, fix: str = "") -> T:

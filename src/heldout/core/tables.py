@@ -7,12 +7,12 @@ never depends on how far a reader looked ahead, and identifiers such as ``007`` 
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import BadFile, NotFound
+from heldout.core.files import parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,8 +102,8 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
+                    row = parse_json(line)
+                except ValueError as error:
                     raise BadFile(
                         path, f"line {number} is not valid JSON ({error})", fix="correct that line"
                     ) from None
@@ -139,24 +139,50 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> pa.Table:
     return pa.table(columns)
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file, its texts checked to be UTF-8; ``columns`` those wanted, all by default.
+
+    ``schema``  columns that must be there, cast to its types; the others stay as they are
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, columns=columns, partitioning=None)
+        table.validate(full=True)
+    except FileNotFoundError:
+        raise NotFound(f"no file {path}", fix="write or fetch it again") from None
     except (pa.ArrowException, OSError) as error:
         raise BadFile(
             path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
         ) from None
-    columns = {}
+    twice = [name for name in table.column_names if table.column_names.count(name) > 1]
+    if twice:
+        raise BadFile(path, f"has two columns {twice[0]!r}", fix="give each its own name")
+    for field in schema or ():
+        column = require_column(table, field.name, path, "this table")
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException:
+                raise BadFile(
+                    path,
+                    f"has a column {field.name} that is not {field.type}",
+                    fix="write it again",
+                ) from None
+            table = table.set_column(table.column_names.index(field.name), field, column)
+    return table
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    import pyarrow as pa
+
+    table = read_parquet(path)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if name in columns:
-            raise BadFile(path, f"has two columns {name!r}", fix="give each its own name")
         if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        columns[name] = column
-    return pa.table(columns)
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, column.cast(column.type.value_type))
+    return table
 
 
 def typed_text(column: Any) -> Any:

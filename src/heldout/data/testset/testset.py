@@ -16,7 +16,6 @@ import msgspec
 import numpy as np
 
 from heldout.core.errors import (
-    BadFile,
     ExistsError,
     LabelError,
     NotApplicable,
@@ -30,6 +29,7 @@ from heldout.core.files import (
     is_set_aside,
     write_json,
 )
+from heldout.core.tables import read_parquet
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
@@ -393,7 +393,7 @@ def load(folder: Path) -> TestSet:
         raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
     tables = {
-        name: read_parquet(folder / f"{name}.parquet", schema)
+        name: read_parquet(folder / f"{name}.parquet", schema=schema)
         for name, schema in schemas_of(card).items()
     }
     return TestSet(
@@ -421,39 +421,6 @@ def load_space(folder: Path, card: Card) -> LabelSpace | None:
     if own.exists():
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
-
-
-def read_parquet(path: Path, schema: Any) -> Any:
-    """Read a Parquet table that must have the columns of ``schema``."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path, partitioning=None)
-    except FileNotFoundError:
-        raise NotFound(
-            f"no file {path}", fix="the test set is incomplete: import it again"
-        ) from None
-    except (pa.ArrowException, OSError) as error:
-        raise BadFile(
-            path, f"cannot be read as Parquet ({error})", fix="write or fetch it again"
-        ) from None
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise BadFile(
-            path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}"
-        )
-    for field in schema:
-        position = table.column_names.index(field.name)
-        if table.schema.field(position).type != field.type:
-            try:
-                column = table.column(position).cast(field.type)
-            except pa.ArrowException:
-                raise BadFile(
-                    path, f"has a column {field.name} that is no {field.type}", fix="write it again"
-                ) from None
-            table = table.set_column(position, field, column)
-    return table
 
 
 def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, Any]) -> TestSet:

@@ -11,18 +11,20 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
+from msgspec import Meta
 
 from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
     is_temporary,
-    read_versioned_json,
     write_json,
 )
+from heldout.core.schema import read_facts
+from heldout.core.tables import read_parquet
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
@@ -31,6 +33,29 @@ from heldout.models.predictions.predictions import Predictions
 SCHEMA_VERSION = 1
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
+_AGAIN = "predict or import again"
+
+
+class RunFile(TypedDict):
+    """``run.json``; how the model ran stands beside these, such as ``device`` and ``versions``."""
+
+    model: Annotated[str, Meta(min_length=1)]
+    images_hash: str
+    predictions_hash: str
+    n: Annotated[int, Meta(ge=0)]
+    failed: Annotated[int, Meta(ge=0)]
+    top_k: Annotated[int, Meta(ge=0)]
+    keeps: Literal["logits", "topk"]
+    label_space: str
+    identity: dict[str, Any]
+    notes: NotRequired[tuple[str, ...]]
+    order: NotRequired[str]
+
+
+def read_run(folder: Path) -> StoredRun:
+    """The run that a folder holds; its outputs are not read."""
+    path = folder / "run.json"
+    return StoredRun(folder, read_facts(path, RunFile, newest=SCHEMA_VERSION, fix=_AGAIN))
 
 
 @dataclass(frozen=True)
@@ -39,16 +64,16 @@ class StoredRun:
 
     record: ClassVar[str] = "run"
     folder: Path
-    run: dict[str, Any]
+    run: RunFile
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> RunFile:
         """As a JSON object."""
         return self.run
 
     @property
     def model(self) -> str:
         """The model's name."""
-        return str(self.run["model"])
+        return self.run["model"]
 
     @property
     def label_space(self) -> LabelSpace:
@@ -83,9 +108,9 @@ class PredictionStore:
         """Store predictions. The same again is no change; other outputs under that key are refused."""
         folder = self.folder(images_hash, predictions.model, predictions.key)
         if (folder / "run.json").exists() and not replace:
-            known = read_versioned_json(folder / "run.json", version=SCHEMA_VERSION)
-            if known["predictions_hash"] == predictions.hash:
-                return StoredRun(folder, known)
+            known = read_run(folder)
+            if known.run["predictions_hash"] == predictions.hash:
+                return known
             raise ExistsError(
                 f"{folder} holds other outputs of {predictions.model}", fix="use --replace"
             )
@@ -113,7 +138,7 @@ class PredictionStore:
                 raise
             # Another process stored this run meanwhile: the same outputs are no conflict.
             return self.write(predictions, images_hash=images_hash, replace=replace)
-        return StoredRun(folder, run)
+        return StoredRun(folder, cast("RunFile", run))
 
     def _write(
         self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
@@ -133,7 +158,7 @@ class PredictionStore:
         if not parent.is_dir():
             return []
         return [
-            StoredRun(folder, read_versioned_json(folder / "run.json", version=SCHEMA_VERSION))
+            read_run(folder)
             for folder in sorted(parent.iterdir())
             if not is_temporary(folder) and (folder / "run.json").is_file()
         ]
@@ -196,15 +221,18 @@ class PredictionStore:
             raise BadFile(
                 run.folder,
                 f"holds {len(table)} rows, its run.json says {run.run['n']}",
-                fix="predict or import again",
+                fix=_AGAIN,
             )
+        topk, space = _matrix(table["topk"], np.int32), run.label_space
+        if topk.size and not -1 <= topk.min() <= topk.max() < len(space):
+            raise BadFile(run.folder, f"holds classes that {space.name} does not have", fix=_AGAIN)
         reasons = table["failure"].to_pylist() if table["failure"].null_count < len(table) else []
         return Predictions(
             model=run.model,
             image_ids=table["image_id"].combine_chunks(),
-            topk=_matrix(table["topk"], np.int32),
+            topk=topk,
             logits=_matrix(table["logits"]) if "logits" in table.column_names else None,
-            label_space=run.label_space,
+            label_space=space,
             failures={row: reason for row, reason in enumerate(reasons) if reason is not None},
             identity=run.run["identity"],
             run=run.run,
@@ -218,18 +246,30 @@ def _parts(run: StoredRun, wanted: set[str]) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    parts = sorted(run.folder.glob("part-*.parquet"))
-    if not parts:
-        raise BadFile(run.folder, "holds no parts", fix="predict or import again")
+    paths = sorted(run.folder.glob("part-*.parquet"))
+    if not paths:
+        raise BadFile(run.folder, "holds no parts", fix=_AGAIN)
     try:
-        names = [name for name in pq.read_schema(parts[0]).names if name in wanted]
-        return pa.concat_tables(
-            [pq.read_table(part, columns=names, partitioning=None) for part in parts]
-        )
+        names = [name for name in pq.read_schema(paths[0]).names if name in wanted]
+        parts = [read_parquet(path, columns=names) for path in paths]
+        table = pa.concat_tables(parts)
     except (pa.ArrowException, OSError) as error:
-        raise BadFile(
-            run.folder, f"cannot be read ({error})", fix="predict or import again"
-        ) from None
+        raise BadFile(run.folder, f"cannot be read ({error})", fix=_AGAIN) from None
+    for name in wanted & {*names, "image_id", "topk", "failure"}:
+        if name not in names or not _is_stored(name, table[name]):
+            raise BadFile(run.folder, f"has no column {name} as it was stored", fix=_AGAIN)
+    return table
+
+
+def _is_stored(name: str, column: Any) -> bool:
+    """Whether a column has the type and the nulls that :func:`write_part` gives it."""
+    from pyarrow import types
+
+    if name in ("topk", "logits"):
+        kind = types.is_integer if name == "topk" else types.is_floating
+        whole = types.is_fixed_size_list(column.type) and kind(column.type.value_type)
+        return bool(whole and not column.null_count)
+    return bool(types.is_string(column.type) and not (name == "image_id" and column.null_count))
 
 
 def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
