@@ -56,7 +56,9 @@ def _check_size(handle: Any, size: int) -> None:
         shape, _, dtype = np.lib.format.read_array_header_1_0(handle)
     else:
         shape, _, dtype = np.lib.format.read_array_header_2_0(handle)
-    if math.prod(shape) * dtype.itemsize > size - handle.tell() and not dtype.hasobject:
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    if math.prod(shape) * dtype.itemsize > size - handle.tell():
         raise ValueError(f"its header states the shape {shape}, which it is too short for")
 
 
@@ -69,8 +71,9 @@ def _opened(path: Path, *, mapped: bool = False) -> Iterator[Any]:
     try:
         # Ours to close: NumPy leaves a broken file open.
         with existing_file(path, "file").open("rb") as handle:
-            if handle.read(2) != b"PK":
-                handle.seek(0)
+            zipped = handle.read(2) == b"PK"
+            handle.seek(0)
+            if not zipped:
                 _check_size(handle, path.stat().st_size)
             if not mapped:
                 handle.seek(0)
@@ -79,8 +82,8 @@ def _opened(path: Path, *, mapped: bool = False) -> Iterator[Any]:
         yield np.load(path, mmap_mode="r", allow_pickle=False)
     except _BROKEN as error:
         reason = str(error).splitlines()[0] if str(error) else "it is cut short"
-        if "pickle" in reason or "magic" in reason:
-            reason = "it holds Python objects or is not a NumPy file"
+        if "magic" in reason:
+            reason = "it is not a NumPy file"
         raise BadFile(
             path, f"cannot be read as NumPy arrays ({reason})", fix="fetch or write it again"
         ) from None

@@ -7,7 +7,7 @@ never depends on how far a reader looked ahead, and identifiers such as ``007`` 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +160,10 @@ def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | Non
     if twice:
         raise BadFile(path, f"has two columns {twice[0]!r}", fix="give each its own name")
     for field in schema or ():
-        column = require_column(table, field.name, path, "this table")
+        if field.name not in table.column_names:
+            needed = ", ".join(schema.names)
+            raise BadFile(path, f"lacks the column {field.name}", fix=f"it needs {needed}")
+        column = table[field.name]
         if column.type != field.type:
             try:
                 column = column.cast(field.type)
@@ -172,6 +175,25 @@ def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | Non
                 ) from None
             table = table.set_column(table.column_names.index(field.name), field, column)
     return table
+
+
+def parquet_batches(path: Path, *, size: int, options: Any = None, **given: Any) -> Iterator[Any]:
+    """The rows of a Parquet file, ``size`` at a time, texts checked to be UTF-8.
+
+    ``options``  of ``pyarrow.parquet.ParquetFile``; ``given`` goes to its ``iter_batches``
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, **(options or {})) as opened:
+            for batch in opened.iter_batches(size, **given):
+                batch.validate(full=True)
+                yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise BadFile(
+            path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
+        ) from None
 
 
 def _read_parquet(path: Path) -> pa.Table:

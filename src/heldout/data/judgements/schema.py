@@ -134,6 +134,23 @@ def _sqlite_engine(url: URL) -> Engine:
             _become_wal(cursor)
         cursor.close()
 
+    @sa.event.listens_for(engine, "handle_error")
+    def _refuse(context: Any) -> None:
+        """What is wrong with the file or its disk, whichever statement met it, on one line."""
+        error, name = context.original_exception, str(path)
+        text = getattr(error, "sqlite_errorname", "") or str(error)
+        if any(word in text for word in ("NOTADB", "CORRUPT", "decode", "no such")):
+            raise BadFile(
+                name,
+                f"is not a judgements table, or is damaged ({error})",
+                fix="name another file, or restore it from an export",
+            ) from None
+        if any(word in text for word in ("FULL", "IOERR", "READONLY", "CANTOPEN", "BUSY", "PERM")):
+            raise UserError(
+                f"the judgements table at {name} cannot be read or written ({error})",
+                fix="check that there is room, and that you may write there",
+            ) from None
+
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         write = connection.get_execution_options().get(_WRITE, False)
@@ -169,19 +186,11 @@ def _prepare(engine: Engine) -> None:
             if connection.execute(sa.select(version_table.c.version)).first() is None:
                 connection.execute(sa.insert(version_table).values(id=1, version=SCHEMA_VERSION))
             _check_version(connection, where)
-    except sa.exc.DatabaseError as error:
-        if "not a database" in str(error) or "malformed" in str(error):
-            raise BadFile(
-                str(engine.url.database),
-                "is not a judgements table",
-                fix="name another file, or restore it from an export",
-            ) from None
-        if isinstance(error, sa.exc.OperationalError):
-            raise UserError(
-                f"the judgements table at {where} cannot be opened ({error.orig})",
-                fix="check the address and that you may write there",
-            ) from None
-        raise
+    except sa.exc.OperationalError as error:  # of PostgreSQL, which has no server there
+        raise UserError(
+            f"the judgements table at {where} cannot be opened ({error.orig})",
+            fix="check the address and that you may write there",
+        ) from None
 
 
 def _check_version(connection: Connection, where: str) -> None:

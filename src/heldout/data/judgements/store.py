@@ -104,8 +104,17 @@ class JudgementStore:
 
         table = self._schema.question_table
         rows = connection.execute(sa.select(table.c.definition).order_by(table.c.kind))
-        defined = (msgspec.json.decode(text, type=Question) for (text,) in rows)
+        defined = (self._question(text) for (text,) in rows)
         return {**QUESTIONS, **{question.kind: question for question in defined}}
+
+    def _question(self, text: str) -> Question:
+        try:
+            return msgspec.json.decode(text, type=Question)
+        except msgspec.MsgspecError as error:
+            raise UserError(
+                f"a question in the judgements table is damaged ({error})",
+                fix="restore the table from an export",
+            ) from None
 
     # writing
 

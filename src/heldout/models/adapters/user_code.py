@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import numpy as np
@@ -156,8 +157,10 @@ def load_object(path: Path, attribute: str) -> Any:
     try:
         with _importable(path.parent):
             spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, Exception | SystemExit):
+            raise _not_imported(path, error) from error
         raise
     found: Any = module
     for part in attribute.split("."):
@@ -168,6 +171,17 @@ def load_object(path: Path, attribute: str) -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def _not_imported(path: Path, error: BaseException) -> UserError:
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
+    where = f"line {lines[-1]}: " if lines else ""
+    return UserError(
+        f"{path} cannot be imported ({where}{type(error).__name__}: {error})",
+        fix="correct the file, or install what it needs",
+    )
 
 
 @contextmanager
