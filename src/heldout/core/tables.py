@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,25 +141,18 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> pa.Table:
 
 
 def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | None = None) -> Any:
-    """A Parquet file, its texts checked to be UTF-8; ``columns`` those wanted, all by default.
+    """A Parquet file whose values Python can hold; ``columns`` those wanted, all by default.
 
     ``schema``  columns that must be there, cast to its types; the others stay as they are
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="write or fetch it again")
+    with _readable(path):
         table = pq.read_table(path, columns=columns, partitioning=None)
-        table.validate(full=True)
-    except FileNotFoundError:
-        raise NotFound(f"no file {path}", fix="write or fetch it again") from None
-    except (pa.ArrowException, OSError) as error:
-        raise BadFile(
-            path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
-        ) from None
-    twice = [name for name in table.column_names if table.column_names.count(name) > 1]
-    if twice:
-        raise BadFile(path, f"has two columns {twice[0]!r}", fix="give each its own name")
+        _check_values(table, path)
     for field in schema or ():
         if field.name not in table.column_names:
             needed = ", ".join(schema.names)
@@ -178,22 +172,48 @@ def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | Non
 
 
 def parquet_batches(path: Path, *, size: int, options: Any = None, **given: Any) -> Iterator[Any]:
-    """The rows of a Parquet file, ``size`` at a time, texts checked to be UTF-8.
+    """The rows of a Parquet file, ``size`` at a time, whose values Python can hold.
 
     ``options``  of ``pyarrow.parquet.ParquetFile``; ``given`` goes to its ``iter_batches``
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    with _readable(path), pq.ParquetFile(path, **(options or {})) as opened:
+        for batch in opened.iter_batches(size, **given):
+            _check_values(batch, path)
+            yield batch
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
     try:
-        with pq.ParquetFile(path, **(options or {})) as opened:
-            for batch in opened.iter_batches(size, **given):
-                batch.validate(full=True)
-                yield batch
+        yield
     except (pa.ArrowException, OSError) as error:
         raise BadFile(
             path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
         ) from None
+
+
+def _check_values(table: Any, path: Path) -> None:
+    """Refuse two columns of one name, text that is not UTF-8, and times that Python does not have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = table.schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadFile(path, f"has two columns {twice[0]!r}", fix="give each its own name")
+    table.validate(full=True)
+    for field in table.schema:
+        if pa.types.is_temporal(field.type):
+            try:
+                pc.min_max(table[field.name]).as_py()
+            except (ValueError, OverflowError) as error:
+                raise BadFile(
+                    path, f"column {field.name!r} is out of range ({error})", fix="write it as text"
+                ) from None
 
 
 def _read_parquet(path: Path) -> pa.Table:

@@ -64,7 +64,8 @@ def findings(view: ReportView) -> list[MainResult]:
     if not found:
         found = [_best(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
     found += _worst(view)
-    return found + [_mistakes(part) for part in view.mistakes[:_MOST_WORST] if _explained(part)]
+    parts = [part for part in view.mistakes[:_MOST_WORST] if part.cell(part.models[0], ALL, ALL)]
+    return found + [_mistakes(part) for part in parts if _explained(part)]
 
 
 def _change(view: ReportView, found: Sequence[Change]) -> MainResult:

@@ -178,8 +178,7 @@ def read_frame(path: Path, id_column: str, columns: Sequence[str]) -> Any:
     import pyarrow as pa
 
     names = list(dict.fromkeys([id_column, *columns]))
-    frame = read_parquet(existing_file(path, "data frame"), columns=names)
-    found = {name: require_column(frame, name, path, "the frame") for name in names}
-    return pa.table(
-        {"image_id": found[id_column].cast(pa.string())} | {n: found[n] for n in columns}
-    )
+    ids = pa.schema([(id_column, pa.string())])
+    frame = read_parquet(existing_file(path, "data frame"), columns=names, schema=ids)
+    found = {name: require_column(frame, name, path, "the frame") for name in columns}
+    return pa.table({"image_id": frame[id_column]} | found)

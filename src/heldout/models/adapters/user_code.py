@@ -174,9 +174,8 @@ def load_object(path: Path, attribute: str) -> Any:
 
 
 def _not_imported(path: Path, error: BaseException) -> UserError:
-    lines = [
-        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
+    frames = extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path.absolute())]
     where = f"line {lines[-1]}: " if lines else ""
     return UserError(
         f"{path} cannot be imported ({where}{type(error).__name__}: {error})",
