@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,11 @@ from heldout.core.files import (
     is_unfinished,
     left_over,
     read_json,
-    read_versioned_json,
     remove_folder,
     write_bytes,
     write_json,
 )
+from heldout.core.schema import read_facts
 
 
 def names(folder: Path) -> list[str]:
@@ -234,12 +235,12 @@ def test_json_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="schema_version"):
         write_json(path, {"a": 1})
     write_json(path, {"schema_version": 2, "é": [1.5, None]})
-    assert read_versioned_json(path, version=2)["é"] == [1.5, None]
+    assert read_facts(path, dict[str, Any], newest=2)["é"] == [1.5, None]
     with pytest.raises(BadFile, match="upgrade heldout"):
-        read_versioned_json(path, version=1)
+        read_facts(path, dict[str, Any], newest=1)
     path.write_text("[1]")
     with pytest.raises(BadFile, match="no schema_version"):
-        read_versioned_json(path, version=1)
+        read_facts(path, dict[str, Any], newest=1)
     assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))

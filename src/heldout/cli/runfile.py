@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, BadFile, NotFound, UserError
-from heldout.core.files import write_text
+from heldout.core.files import check_writable, write_text
 from heldout.core.records import Count, Table, to_json
 from heldout.core.request import Request, Seed, argument, fields, make, option
 from heldout.core.schema import Document, read
@@ -165,6 +165,7 @@ def execute(runfile: RunFile, values: Mapping[str, Any], context: Context) -> Re
 def _run_step(name: str, given: dict[str, Any], context: Context) -> Result:
     verb, kind = find_step(name)
     save = given.pop("save", None)
+    check_writable(Path(save) if save is not None else None)
     if "workspace" in given:
         context = Context(Workspace(Path(given.pop("workspace"))), talk=context.talk)
     if kind:

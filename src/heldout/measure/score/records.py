@@ -424,6 +424,8 @@ STATISTICS = ("rank", "worst", "balanced", "shrunk", "judged_minor", "minor", "e
 
 def from_dict(value: dict[str, Any]) -> Record:
     """The record that :func:`to_dict` wrote; a field that is missing or foreign is a TypeError."""
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
     fields = dict(value)
     kind = fields.pop("record")
     if kind == "score" and "statistic" not in fields:
