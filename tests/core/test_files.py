@@ -31,6 +31,7 @@ from heldout.core.files import (
     left_over,
     read_json,
     remove_folder,
+    sealed,
     write_bytes,
     write_json,
 )
@@ -279,3 +280,23 @@ def test_a_checksum_differs_for_every_flipped_byte_and_for_exchanged_sectors(siz
         data[place] ^= 1 << place % 8
     if size > 8192:
         assert checksum(data[4096:8192] + data[:4096] + data[8192:]) != known
+
+
+def test_a_sealed_record_is_read_unless_a_value_or_a_name_in_it_changed(tmp_path: Path) -> None:
+    record = {"schema_version": 1, "counts": {"é": 3, "b": [1.5, None, True]}}
+    path = tmp_path / "r.json"
+    write_json(path, sealed(record))
+    assert read_versioned_json(path, version=1) == record
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            read = read_versioned_json(path, version=1)
+        except BadFile:
+            refused += 1
+        else:  # white space, or the name of the check itself
+            assert all(read[name] == value for name, value in record.items())
+    assert refused > len(whole) / 2
+    write_json(path, record)
+    assert read_versioned_json(path, version=1) == record, "as written before"
