@@ -643,19 +643,20 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         (67, 10_000, 6, None),
         (20, 300, 6, None),
         (20, 1000, 3, None),
-        (8, 300, 6, None),
-        (8, 1000, 6, None),
-        (8, 10_000, 6, None),
+        (10, 300, 6, None),
+        (10, 1000, 6, None),
+        (10, 10_000, 6, None),
         (5, 1000, 6, None),
         (67, 100, 1, None),
         (30, 400, 6, 20),
         (30, 160, 6, 8),
+        (30, 200, 6, 10),
         (30, 1000, 6, 50),
     ):
         slope, intercept, naive = Tally(), Tally(), Tally()
         film = np.arange(n) if films is None else np.arange(n) // (n // films)
         part = 0.0 if films is None else 0.3
-        for _ in range(max(40, simulations // 5) if n > 1000 else simulations):
+        for _ in range(simulations):
             x = 0.7 + spread / 30 * rng.standard_normal(models)
             y = x - 0.3 + 0.03 * rng.standard_normal(models)
             old, new = (
@@ -667,7 +668,7 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
             intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.intercept)
             there, here = old.estimates(), new.estimates()
             if (
-                models >= 8
+                models >= 10
                 and min(there.min(), here.min()) > 0
                 and max(there.max(), here.max()) < 1
             ):
