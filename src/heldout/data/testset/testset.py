@@ -520,7 +520,7 @@ def read_parquet(path: Path, schema: Any) -> Any:
         raise NotFound(
             f"no file {path}", fix="the test set is incomplete: import it again"
         ) from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # also names of columns
         raise BadFile(
             path, f"cannot be read as Parquet ({error})", fix="write or fetch it again"
         ) from None

@@ -152,9 +152,6 @@ def _content(folder: Path, card: Card, tables: dict[str, Any], found: _Problems)
         if name == DECLARED and name not in card.tables:
             message = "was written before column types, factors and clusters were part of its hash"
             found.warn("card", card.file, message, "import or build it again")
-        elif name == DECLARED and made.tables.get(name) != card.tables[name]:
-            message = "its column types, factors or clusters are not those that it was written with"
-            found.error("card", card.file, message)
         elif made.tables.get(name) != card.tables.get(name):
             message = "its rows are not those that the card was written for"
             found.error("table", f"{name}.parquet", message)
