@@ -664,8 +664,8 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 for p, name in ((x, "old"), (y, "new"))
             )
             (made,) = fit_lines([new], old, axes=["probit"])
-            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.slope)
-            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.intercept)
+            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.line[0])
+            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.line[1])
             there, here = old.estimates(), new.estimates()
             if (
                 models >= 10

@@ -74,7 +74,7 @@ def test_points(axes: Axes) -> None:
     for name in ("slope", "intercept"):
         low, value, high = (getattr(fit, f"{name}{end}") for end in ("_low", "", "_high"))
         assert low < value < high
-        assert getattr(fit, f"least_squares_{name}") == pytest.approx(value)
+        assert getattr(fit, f"corrected_{name}") == pytest.approx(value)
     assert fit.r2 == pytest.approx(expected.rvalue**2)
     order = rng.permutation(30)
     again = fit_points(x[order], y[order], axes=axes, testset="new", baseline="old")
@@ -185,7 +185,7 @@ def test_fits_of_measured_models() -> None:
         x = to_axes(b.estimates(), axes, n=200)
         y = to_axes(a.estimates()[:11], axes, n=120)
         ols = np.polyfit(x, y, 1)
-        assert (fit.least_squares_slope, fit.least_squares_intercept) == pytest.approx(tuple(ols))
+        assert (fit.slope, fit.intercept) == pytest.approx(tuple(ols))
         assert fit.models == 11 and fit.testset == "new" and fit.baseline == "old"
 
 

@@ -324,9 +324,8 @@ def _record(
             "give no line",
             fix="fit models that differ",
         )
-    ols: dict[str, Any] = {"slope": float(found.slope), "intercept": float(found.intercept)}
-    fields |= {"models": models, "r2": float(found.r2)}
-    fields |= {f"least_squares_{name}": value for name, value in ols.items()}
+    fields |= {name: float(getattr(found, name)) for name in ("slope", "intercept", "r2")}
+    fields["models"] = models
     degrees = models - 2.0 if noise is None else min(models - 2.0, noise.degrees)
     counts = (
         {"models": models} if noise is None else {noise.units: noise.degrees + 1, "models": models}
@@ -345,8 +344,9 @@ def _record(
             units = "models, accuracies as exact" if noise is None else f"models and {noise.units}"
             fields |= {"interval": f"errors in variables, t, {units}", "level": level}
             fields |= {"covariance": tuple(map(float, corrected.covariance[[0, 0, 1], [0, 1, 1]]))}
-            for name, reach in zip(ols, half, strict=True):
-                ols[name] = value = getattr(corrected, name)
+            for name, reach in zip(("slope", "intercept"), half, strict=True):
+                value = getattr(corrected, name)
+                fields |= {f"corrected_{name}": value}
                 fields |= {
                     f"{name}_low": float(value - reach),
                     f"{name}_high": float(value + reach),
@@ -354,9 +354,9 @@ def _record(
         else:
             reason = (
                 f"{corrected.noise:.0%} of the spread of the models on {fields['baseline']} is noise "
-                "of its images; the slope is least squares, too flat"
+                "of its images, which makes the slope too flat"
             )
-    return Fit(**ols, **fields, reason=reason)
+    return Fit(**fields, reason=reason)
 
 
 KEYS = ("model", "img_size")
