@@ -160,7 +160,7 @@ def test_too_few_films_or_models_or_too_much_noise_is_said() -> None:
     _, (reason,) = coverage(1, 20, np.arange(300) // 34, film=0.1, spread=0.2, seed=2)
     assert reason.startswith("9 clusters (film) are too few for the interval of a line")
     _, (reason,) = coverage(1, 6, np.arange(300), film=0.0, spread=0.3, seed=3)
-    assert reason == "6 models are too few for the interval of a line, which needs 10"
+    assert reason == "6 models are too few for the interval of a line, which needs 12"
     _, (reason,) = coverage(1, 30, np.arange(100), film=0.0, spread=0.02, seed=4)
     assert "of the spread of the models on old is noise" in reason
 
@@ -177,16 +177,16 @@ def test_the_same_images_in_both_sets_move_both() -> None:
 
 
 def test_fits_of_measured_models() -> None:
-    new, old = big_world(seed=1, models=12), big_world(n=200, seed=2, models=11)
+    new, old = big_world(seed=1, models=13), big_world(n=200, seed=2, models=12)
     (a,) = measure(world_testset(new, name="new"), new.predictions())
     (b,) = measure(world_testset(old, name="old"), old.predictions())
     found = {fit.axes: fit for fit in fit_lines([a], b)}
     for axes, fit in found.items():
         x = to_axes(b.estimates(), axes, n=200)
-        y = to_axes(a.estimates()[:11], axes, n=120)
+        y = to_axes(a.estimates()[:12], axes, n=120)
         ols = np.polyfit(x, y, 1)
         assert (fit.slope, fit.intercept) == pytest.approx(tuple(ols))
-        assert fit.models == 11 and fit.testset == "new" and fit.baseline == "old"
+        assert fit.models == 12 and fit.testset == "new" and fit.baseline == "old"
 
 
 @pytest.mark.parametrize("metric", ["top1", "mean_per_class", "top1_weighted", "nll"])

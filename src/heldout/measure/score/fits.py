@@ -51,7 +51,7 @@ from heldout.stats.intervals import Interval, t_quantile
 Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 MINIMUM_MODELS = 3
-LEAST = 10
+LEAST = 12
 """With fewer models, or clusters, how far they lie from a line is not known well enough."""
 MOST_NOISE = 0.5
 """Where more of the spread of x is noise, the line that is left has no interval that holds."""
