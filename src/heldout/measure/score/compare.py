@@ -158,7 +158,8 @@ def compare(
 ) -> list[Comparison]:
     """Differences of pairs of models, on the whole set and on slices, corrected together.
 
-    Plain accuracies: McNemar's mid-p and Tango's interval. Calibration errors: both debiased.
+    Plain accuracies: McNemar's test (of two models its mid-p) and Tango's interval. Calibration
+    errors: both debiased.
     Everything else, and everything where a column says which images belong together (``cluster``):
     the score test of paired differences. A slice too small for it, or with too few clusters, has
     the difference alone, and a reason. Options are those of :func:`contrasts`.
@@ -176,7 +177,9 @@ def _tests(
     if part.metric.binned:
         return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
     tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))
-    return tests, "McNemar mid-p" if part.counted and clusters is None else kind
+    if part.counted and clusters is None:
+        kind = "McNemar mid-p" if len(part.models) == 2 else "McNemar score"
+    return tests, kind
 
 
 @dataclass(frozen=True, eq=False)
