@@ -32,9 +32,9 @@ from machine import describe, write_result
 
 BINS = 15
 LEVEL = 0.95
-WORLDS = {2: 3200, 13: 1600, 40: 800, 100: 480}
+WORLDS = {2: 800, 13: 320, 40: 128, 100: 64}
 MODELS = tuple(WORLDS)
-PARTS = 16
+PARTS = 8
 """Worlds are drawn in so many parts, each with a seed of its own, whatever the number of cores."""
 
 
@@ -227,7 +227,7 @@ def main() -> None:
                     now, then = zip(*(said[1:] for said in found if said[0] == kind), strict=True)
                     row(design.name, str(models), kind, now, None if kind == "ranks" else then)
         for n in (300, 1000, 5000):
-            count = max(2, int(800 * scale / PARTS))
+            count = max(2, int(320 * scale / PARTS))
             parts = [pool.submit(calibrated_worlds, seed, n, count) for seed in seeds]
             now, then = zip(*(said for part in parts for said in part.result()), strict=True)
             row(f"{n:,} images", "2", "ECE of calibrated models, one sharper", now, then)

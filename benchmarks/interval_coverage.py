@@ -22,9 +22,11 @@ from pathlib import Path
 
 import numpy as np
 import scipy
-from scipy.special import expit, gammaln, xlog1py, xlogy
+from scipy.special import expit, gammaln, ndtri, xlog1py, xlogy
+from scipy.stats import beta, multivariate_normal
 
 from heldout.core.files import write_text
+from heldout.measure.score.compare import kappa_of
 from heldout.measure.score.curve_summaries import first_crossing
 from heldout.stats import bootstrap
 from heldout.stats.bootstrap import (
@@ -33,6 +35,7 @@ from heldout.stats.bootstrap import (
     bootstrap_statistic,
     equal_weights,
 )
+from heldout.stats.calibration import binned_gaps
 from heldout.stats.intervals import (
     Interval,
     clopper_pearson,
@@ -41,8 +44,8 @@ from heldout.stats.intervals import (
     t_quantile,
     wilson,
 )
-from heldout.stats.multiple import rank_intervals, worst_slice_interval
-from heldout.stats.paired import paired_bootstrap, paired_difference
+from heldout.stats.multiple import pair_tests, rank_intervals, worst_slice_interval
+from heldout.stats.paired import accuracy_difference
 from heldout.stats.slices import joint_quantile, slice_means
 
 LEVEL = 0.95
@@ -304,24 +307,24 @@ def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         shares = [(disagreement + difference) / 2, (disagreement - difference) / 2]
         counts = rng.multinomial(n, [*shares, 1 - disagreement], size=simulations)
         tally = Tally()
-        tally.add(paired_difference(counts[:, 0], counts[:, 1], n), difference)
+        tally.add(accuracy_difference(counts[:, 0], counts[:, 1], n).interval, difference)
         setting = f"n = {n:,}, disagreement {disagreement}, difference {difference}"
-        yield tally.row(setting, "**tango**")
+        yield tally.row(setting, "**tango, agreed with mid-p**")
         tally = Tally()
         for only_a, only_b, _ in counts[: max(50, simulations // (40 if n > 1000 else 10))]:
             a, b = np.zeros(n), np.zeros(n)
             a[:only_a] = 1
             b[only_a : only_a + only_b] = 1
-            tally.add(paired_bootstrap(a, b, rng=rng, replicates=300).interval, difference)
-        yield tally.row(setting, "paired bootstrap")
+            tally.add(_score(rng, a, b, weights=np.ones(n)), difference)
+        yield tally.row(setting, "score")
     tally, count = Tally(), 1000
     stratum = np.repeat(np.arange(100), 10)
     for _ in range(max(50, int(count * scale))):
         hard = rng.beta(2, 1, 100)[stratum]
         a, b = rng.random(1000) < hard, rng.random(1000) < np.clip(hard - 0.02, 0, 1)
         truth = (hard - np.clip(hard - 0.02, 0, 1)).mean()
-        tally.add(paired_bootstrap(a, b, rng=rng, strata=stratum, replicates=300).interval, truth)
-    yield tally.row("100 classes of 10, difference 0.02", "**paired bootstrap, stratified**")
+        tally.add(_score(rng, a, b, strata=stratum), truth)
+    yield tally.row("100 classes of 10, difference 0.02", "**score, stratified**")
     for clusters in (8, 12, 20, 50):
         tally = Tally()
         for _ in range(max(50, int(2000 * scale))):
@@ -329,11 +332,13 @@ def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
             hard = rng.beta(3, 1, clusters)[code]
             drop = rng.beta(1, 9, clusters)[code]
             a, b = rng.random(len(code)) < hard, rng.random(len(code)) < hard * (1 - drop)
-            result = paired_bootstrap(a, b, rng=rng, clusters=code, replicates=300)
-            tally.add(result.interval, 0.75 * 0.1)
-        yield tally.row(
-            f"{clusters} clusters of 20, difference 0.075", "**paired bootstrap, clusters**"
-        )
+            tally.add(_score(rng, a, b, clusters=code), 0.75 * 0.1)
+        yield tally.row(f"{clusters} clusters of 20, difference 0.075", "**score, clusters**")
+
+
+def _score(rng: np.random.Generator, a: np.ndarray, b: np.ndarray, **design: object) -> Interval:
+    low, high = pair_tests(np.stack([a, b], axis=1), rng=rng, **design).limits(1 - LEVEL)
+    return Interval(float(low[0, 1]), float(high[0, 1]), "score", LEVEL)
 
 
 def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -409,33 +414,211 @@ def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         names = [f"m{index:02d}" for index in range(models)]
         best = 1 + (true[:, None] < true).sum(axis=1)
         worst = models - (true[:, None] > true).sum(axis=1)
-        for method in ("holm", "max-t"):
-            misses, width = 0, 0.0
-            for _ in range(simulations):
-                # Shared difficulty of images makes models agree, as real ones do.
-                right = _correlated(rng, n, true)
-                result = rank_intervals(right, names, method=method, rng=rng)
-                misses += bool((result.low > best).any() or (result.high < worst).any())
-                width += float((result.high - result.low).mean())
-            yield Row(
-                f"{models} models, n = {n:,}, "
-                + (f"accuracies {step} apart" if step else "equal accuracies"),
-                f"**ranks, {method}**",
-                1 - misses / simulations,
-                width / simulations,
-                binomial_error(1 - misses / simulations, simulations),
-                float("nan"),
-                float("nan"),
-            )
+        misses, width = 0, 0.0
+        for _ in range(simulations):
+            # Shared difficulty of images makes models agree, as real ones do.
+            right = _correlated(rng, n, true)
+            result = rank_intervals(right, names, rng=rng)
+            misses += bool((result.low > best).any() or (result.high < worst).any())
+            width += float((result.high - result.low).mean())
+        yield Row(
+            f"{models} models, n = {n:,}, "
+            + (f"accuracies {step} apart" if step else "equal accuracies"),
+            "**ranks**",
+            1 - misses / simulations,
+            width / simulations,
+            binomial_error(1 - misses / simulations, simulations),
+            float("nan"),
+            float("nan"),
+        )
 
 
 def _correlated(rng: np.random.Generator, n: int, true: np.ndarray) -> np.ndarray:
     """Right and wrong with a normal factor an image shares over models."""
-    from scipy.special import ndtri
-
     shared = rng.standard_normal((n, 1))
     own = rng.standard_normal((n, len(true)))
     return (0.9 * shared + np.sqrt(1 - 0.81) * own) < ndtri(true)
+
+
+def _drawn_clusters(
+    rng: np.random.Generator, clusters: int, uneven: bool, images: int = 20
+) -> np.ndarray:
+    sizes = rng.geometric(1 / images, clusters) if uneven else 1 + rng.poisson(images - 1, clusters)
+    return np.repeat(np.arange(clusters), sizes)
+
+
+def _beside(tally: Tally, estimates: list[float], setting: str, method: str) -> Row:
+    """A row whose method says how wide intervals are beside an oracle's.
+
+    The oracle knows the law of the estimate: its interval spans the middle 95 % of it.
+    """
+    low, high = np.quantile(estimates, [0.025, 0.975])
+    ratio = np.median(tally.widths) / (high - low)
+    return tally.row(setting, f"**{method}**, {ratio:.2f} times an oracle's width")
+
+
+class WidthTally(Tally):
+    """A tally that keeps every width, for the median."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widths: list[float] = []
+
+    def add(self, interval: Interval, truth: float | np.ndarray) -> None:
+        super().add(interval, truth)
+        self.widths += np.atleast_1d(interval.width).tolist()
+
+
+def kappas(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Error consistency of two models that share a normal factor of every image, and of clusters."""
+    for clusters, uneven, n in (
+        (0, False, 50),
+        (0, False, 300),
+        (0, False, 1000),
+        (8, False, 160),
+        (12, False, 240),
+        (12, True, 240),
+        (20, True, 400),
+        (50, True, 1000),
+        (200, False, 4000),
+    ):
+        for accuracies, shared in (((0.76, 0.8), 0.5), ((0.95, 0.95), 0.5), ((0.97, 0.9), 0.3)):
+            ease = ndtri(accuracies)
+            both = multivariate_normal.cdf(ease, cov=[[1, shared], [shared, 1]])
+            a, b = accuracies
+            chance = a * (1 - b) + b * (1 - a)
+            truth = 1 - (a + b - 2 * both) / chance
+            tally, estimates = WidthTally(), []
+            for _ in range(max(80, int(1500 * scale))):
+                code = _drawn_clusters(rng, clusters, uneven) if clusters else np.arange(n)
+                part = 0.4 * shared if clusters else 0.0
+                z = np.sqrt(part) * rng.standard_normal((code[-1] + 1, 1))[code]
+                z = z + np.sqrt(shared - part) * rng.standard_normal((len(code), 1))
+                z = z + np.sqrt(1 - shared) * rng.standard_normal((len(code), 2))
+                found = kappa_of(z < ease, code if clusters else None, level=LEVEL)
+                if not np.isnan(found.kappa[0, 1]):
+                    limits = float(found.low[0, 1]), float(found.high[0, 1])
+                    tally.add(Interval(*limits, "", LEVEL), float(truth))
+                    estimates.append(float(found.kappa[0, 1]))
+            kind = "uneven" if uneven else "even"
+            where = f"{clusters} clusters of 20 ({kind})" if clusters else f"n = {n:,}"
+            setting = f"{where}, accuracies {a} and {b}, kappa {truth:.2f}"
+            yield _beside(tally, estimates, setting, "kappa")
+
+
+def calibration_differences(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Two models, one sharp and one flat, with the same fault or another each."""
+    bins, grid = 15, (np.arange(20_000) + 0.5) / 20_000
+    sharp, flat = 0.3 + 0.7 * beta.ppf(grid, 5, 1.2), 0.2 + 0.8 * beta.ppf(grid, 1.5, 1.5)
+
+    def chance(confidence: np.ndarray, fault: str) -> np.ndarray:
+        kind, _, size = fault.partition(" ")
+        if kind == "shift":
+            return np.clip(confidence - float(size), 0, 1)
+        if kind == "temperature":
+            return expit(np.log(confidence / (1 - confidence)) / float(size))
+        if kind == "zigzag":
+            turned = np.where(np.ceil(confidence * bins) % 2 == 0, 1, -1)
+            return np.clip(confidence + float(size) * turned, 0, 1)
+        return confidence
+
+    def codes(confidence: np.ndarray) -> np.ndarray:
+        return np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+
+    for n, clusters in ((300, 0), (1000, 0), (5000, 0), (1000, 50), (1000, 12)):
+        for faults in (
+            ("none", "none"),
+            ("shift 0.03", "shift 0.03"),
+            ("temperature 1.3", "temperature 1.3"),
+            ("none", "temperature 1.5"),
+            ("zigzag 0.04", "zigzag 0.04"),
+        ):
+            true = [
+                np.abs(np.bincount(codes(c), chance(c, fault) - c, bins)).sum() / len(c)
+                for c, fault in zip((sharp, flat), faults, strict=True)
+            ]
+            tally, estimates = WidthTally(), []
+            for _ in range(max(80, int(500 * scale))):
+                confidence = np.stack([rng.choice(sharp, n), rng.choice(flat, n)], axis=1)
+                code = np.arange(n) * max(clusters, 1) // n
+                shared = rng.standard_normal((n, 1))
+                if clusters:
+                    own = rng.standard_normal((clusters, 1))[code]
+                    shared = np.sqrt(0.3) * own + np.sqrt(0.7) * shared
+                z = np.sqrt(0.5) * shared + np.sqrt(0.5) * rng.standard_normal((n, 2))
+                p = np.stack([chance(c, f) for c, f in zip(confidence.T, faults, strict=True)], 1)
+                values = (z < ndtri(p)) - confidence
+                gaps = binned_gaps(
+                    values, codes(confidence), bins, clusters=code if clusters else None
+                )
+                tests = gaps.errors(rng, 300).pairs()
+                low, high = (float(limits[0, 1]) for limits in tests.limits(1 - LEVEL))
+                tally.add(Interval(low, high, "", LEVEL), float(true[0] - true[1]))
+                estimates.append(float(tests.difference[0, 1]))
+            where = f"n = {n:,}" + (f" in {clusters} clusters" if clusters else "")
+            same = faults[0] if faults[0] == faults[1] else " and ".join(faults)
+            setting = f"{where}, a sharp and a flat model, fault {same}, difference {true[0] - true[1]:.3f}"
+            yield _beside(tally, estimates, setting, "difference of ECE")
+
+
+def clustered_ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Ranks, beside those of an oracle that knows the covariance of all means and its normal law."""
+    simulations = max(40, int(400 * scale))
+    for models, step, clusters, uneven in (
+        (10, 0.0, 0, False),
+        (10, 0.02, 0, False),
+        (30, 0.01, 0, False),
+        (10, 0.03, 8, False),
+        (10, 0.03, 12, True),
+        (30, 0.01, 50, False),
+    ):
+        true = 0.85 - step * np.arange(models)
+        names = [f"m{index:02d}" for index in range(models)]
+        best = 1 + (true[:, None] < true).sum(axis=1)
+        worst = models - (true[:, None] > true).sum(axis=1)
+
+        def drawn(
+            true: np.ndarray = true, clusters: int = clusters, uneven: bool = uneven
+        ) -> tuple[np.ndarray, np.ndarray | None]:
+            if not clusters:
+                return _correlated(rng, 1000, true), None
+            code = _drawn_clusters(rng, clusters, uneven)
+            z = np.sqrt(0.2) * rng.standard_normal((clusters, 1))[code]
+            z = z + np.sqrt(0.1) * rng.standard_normal((clusters, len(true)))[code]
+            z = z + np.sqrt(0.5) * rng.standard_normal((len(code), 1))
+            return z + np.sqrt(0.2) * rng.standard_normal((len(code), len(true))) < ndtri(
+                true
+            ), code
+
+        worlds = [drawn() for _ in range(simulations)]
+        means = np.stack([right.mean(axis=0) for right, _ in worlds])
+        covariance = np.cov(means.T)
+        spread = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance
+        error = np.sqrt(np.maximum(spread, 0)) + np.where(np.eye(models) > 0, np.inf, 0)
+        chance = rng.multivariate_normal(np.zeros(models), covariance, 2000)
+        largest = np.max(np.abs(chance[:, :, None] - chance[:, None, :]) / error, axis=(1, 2))
+        misses, width, ideal = 0, [], []
+        for (right, code), mean in zip(worlds, means, strict=True):
+            found = rank_intervals(right, names, rng=rng, clusters=code)
+            misses += bool((found.low > best).any() or (found.high < worst).any())
+            width.append(float((found.high - found.low).mean()))
+            apart = np.abs(mean[:, None] - mean) / error > np.quantile(largest, LEVEL)
+            ideal.append(float(models - 1 - apart.sum(axis=1).mean()))
+        where = (
+            f"{clusters} clusters of 20 ({'uneven' if uneven else 'even'})"
+            if clusters
+            else "n = 1,000"
+        )
+        ratio = np.median(width) / np.median(ideal)
+        yield Row(
+            f"{models} models, {where}, accuracies {step:g} apart",
+            f"**ranks**, {ratio:.2f} times an oracle's width",
+            1 - misses / simulations,
+            float(np.mean(width)),
+            binomial_error(1 - misses / simulations, simulations),
+            float("nan"),
+            float("nan"),
+        )
 
 
 PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
@@ -448,6 +631,9 @@ PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
     "Paired difference": paired,
     "Ranks": ranks,
     "Curves along a factor": curves,
+    "Error consistency": kappas,
+    "Differences of calibration errors": calibration_differences,
+    "Ranks in clusters": clustered_ranks,
 }
 
 
