@@ -286,17 +286,17 @@ def test_a_sealed_record_is_read_unless_a_value_or_a_name_in_it_changed(tmp_path
     record = {"schema_version": 1, "counts": {"é": 3, "b": [1.5, None, True]}}
     path = tmp_path / "r.json"
     write_json(path, sealed(record))
-    assert read_versioned_json(path, version=1) == record
+    assert read_facts(path, dict, newest=1) == record
     whole = path.read_bytes()
     refused = 0
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         try:
-            read = read_versioned_json(path, version=1)
+            read = read_facts(path, dict, newest=1)
         except BadFile:
             refused += 1
         else:  # white space, or the name of the check itself
             assert all(read[name] == value for name, value in record.items())
     assert refused > len(whole) / 2
     write_json(path, record)
-    assert read_versioned_json(path, version=1) == record, "as written before"
+    assert read_facts(path, dict, newest=1) == record, "as written before"
