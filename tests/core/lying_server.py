@@ -24,10 +24,10 @@ BOMB = gzip.compress(bytes(256 << 20), compresslevel=9)
 
 @dataclass
 class Asked:
-    """One request: its path, where its range starts, and how to answer it."""
+    """One request: its path and headers, where its range starts, and how to answer it."""
 
     path: str
-    host: str
+    headers: dict[str, str]
     start: int | None
     number: int
     send: Callable[[bytes], None]
@@ -261,7 +261,7 @@ class LyingServer:
             wanted = headers.get("range", "").removeprefix("bytes=").removesuffix("-")
             start = int(wanted) if wanted else None
             path = lines[0].split(" ")[1] if " " in lines[0] else ""
-            asked = Asked(path, headers.get("host", ""), start, len(self.requests), send)
+            asked = Asked(path, headers, start, len(self.requests), send)
             self.requests.append(asked)
             if len(self.requests) > 200:
                 raise AssertionError("a client without bounds")
