@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from itertools import chain
@@ -44,7 +44,7 @@ def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     ``durable``  forced onto the disk first; not for what may be lost with the power
     """
-    with _own(path, Path.touch) as temporary:
+    with _own(path) as temporary:
         try:
             yield temporary
             if durable:
@@ -64,7 +64,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     first and removed last: nothing is lost, but an interruption between the two renames leaves
     the old folder under its temporary name.
     """
-    with _own(path, Path.mkdir) as temporary:
+    with _own(path, folder=True) as temporary:
         old: Path | None = None
         try:
             yield temporary
@@ -86,7 +86,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+def _own(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """A new temporary beside ``path``, held by this process for the block."""
     _sweep_once(path.parent)
     with ExitStack() as stack:
@@ -94,16 +94,21 @@ def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
             temporary = _beside(path)
             with suppress(FileNotFoundError):  # swept before it was held
                 path.parent.mkdir(parents=True, exist_ok=True)
-                make(temporary)
-                stack.enter_context(locked(temporary))
+                if folder:
+                    temporary.mkdir()
+                new = 0 if folder else os.O_CREAT | os.O_EXCL
+                stack.enter_context(locked(temporary, flags=new))
                 break
         yield temporary
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
+def locked(
+    path: Path, *, shared: bool = False, wait: bool = True, flags: int = 0
+) -> Iterator[bool]:
     """Lock the file or folder at ``path`` for the block; False where there are no locks.
 
+    ``flags``  further ones to open a file with, such as ``os.O_CREAT``
     BlockingIOError where another has it and this one does not ``wait``; FileNotFoundError where
     it is not there, or has been removed or replaced while this one waited.
     """
@@ -113,8 +118,10 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[b
     import fcntl
 
     how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-    # A network file system wants a lock's file open for writing; folders cannot be.
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:  # a network file system wants a lock's file open for writing
+        handle = os.open(path, os.O_RDWR | flags, 0o666)
+    except IsADirectoryError:
+        handle = os.open(path, os.O_RDONLY)
     try:
         known = True
         try:
@@ -139,8 +146,7 @@ def lock_file(path: Path, *, shared: bool = False) -> Iterator[None]:
         while True:
             with suppress(FileNotFoundError):  # removed before it was held
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
-                stack.enter_context(locked(path, shared=shared))
+                stack.enter_context(locked(path, shared=shared, flags=os.O_CREAT))
                 break
         yield
 
