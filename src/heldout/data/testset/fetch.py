@@ -6,9 +6,8 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
 from msgspec import Meta, field
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.core.files import atomic_path
+from heldout.core.files import atomic_path, locked
 from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
 from heldout.core.workspace import check_slug
@@ -313,23 +312,17 @@ def holding(part: Path) -> Iterator[BinaryIO]:
     """The part, open for reading and writing, held by this process alone."""
     part.parent.mkdir(parents=True, exist_ok=True)
     part.touch()
-    with part.open("r+b") as handle:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"{part} is being written by another process", fix="wait for it to end"
-                ) from None
-            except OSError:
-                pass  # a file system without locks
-        if not part.exists() or not os.path.samestat(os.fstat(handle.fileno()), part.stat()):
-            # Another process finished between our opening and our locking: this handle is the
-            # finished file, which must not be written to.
-            raise UserError(f"{part} was finished by another process", fix="run again")
-        yield handle
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(part, wait=False))
+        except BlockingIOError:
+            raise UserError(
+                f"{part} is being written by another process", fix="wait for it to end"
+            ) from None
+        except FileNotFoundError:
+            # Between our touching it and our locking it: what was there is the finished file now.
+            raise UserError(f"{part} was finished by another process", fix="run again") from None
+        yield stack.enter_context(part.open("r+b"))
 
 
 Trust = Literal["registry", "record", "first use"]

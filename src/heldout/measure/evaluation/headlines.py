@@ -108,18 +108,21 @@ def claims(
     for make, given in possible.items():
         for claim in make(given, job, error):
             groups.setdefault((claim.kind, claim.testset), []).append(claim)
-    for group in groups.values():
+    images = {item.testset.name: len(item.first_row_of_image) for item in leading}
+    for (kind, name), group in groups.items():
         stated = [claim for claim in group if claim.stated]
-        yield from stated or [group[0] if group[0].family == 1 else _nothing(group)]
+        if not stated and (len(group) > 1 or kind == "slice"):
+            stated = [_nothing(group, images[name])]
+        yield from stated or group
 
 
-def _nothing(group: Sequence[Claim]) -> Claim:
+def _nothing(group: Sequence[Claim], n: int) -> Claim:
     """That none of some claims can be stated; which of them came nearest says nothing."""
-    about = {name: getattr(group[0], name) for name in ("kind", "testset", "truth", "metric", "n")}
-    about |= {"family": group[0].family, "level": group[0].level, "stated": False, "told": 0}
+    first = group[0]
+    about = {name: getattr(first, name) for name in ("kind", "testset", "truth", "metric")}
+    about |= {"family": first.family, "level": first.level, "stated": False, "told": 0, "n": n}
     least = min((claim.p for claim in group if claim.p is not None), default=None)
-    other = None if group[0].kind == "difference" else group[0].other
-    return Claim(**about, other=other, p=least)
+    return Claim(**about, other=None if first.kind == "difference" else first.other, p=least)
 
 
 def _images(
@@ -359,7 +362,7 @@ def _ties(found: Sequence[Claim], records: Sequence[Record]) -> str:
     if not ties:
         return f". {best} is the best"
     more = f" and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f". {best} cannot be told from {', '.join(ties[:_MOST_TIES])}{more}"
+    return f". {best}, first as observed, cannot be told from {', '.join(ties[:_MOST_TIES])}{more}"
 
 
 def headline_lines(records: Sequence[Record]) -> Iterator[str]:

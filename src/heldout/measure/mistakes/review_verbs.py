@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from heldout.core.context import Context, Result
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Table, counts
+from heldout.core.request import unused
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.published.answers import write_mistakes
@@ -118,6 +119,7 @@ def propose(request: requests.ProposeRequest, context: Context) -> Result:
                 raise
             context.note(error.message)
     if proposals is None:
+        unused(request, "rules: no judged mistakes are learned from", "seed")
         proposals = propose_by(table)
         context.note("by rules: nothing is said about severity")
     context.note(f"evidence: {knowledge.sources or 'none'}")
