@@ -36,7 +36,7 @@ PART_ROWS = 16_384
 _AGAIN = "predict or import again"
 
 
-class RunFile(TypedDict):
+class RunFacts(TypedDict):
     """``run.json``; how the model ran stands beside these, such as ``device`` and ``versions``."""
 
     model: Annotated[str, Meta(min_length=1)]
@@ -55,7 +55,7 @@ class RunFile(TypedDict):
 def read_run(folder: Path) -> StoredRun:
     """The run that a folder holds; its outputs are not read."""
     path = folder / "run.json"
-    return StoredRun(folder, read_facts(path, RunFile, newest=SCHEMA_VERSION, fix=_AGAIN))
+    return StoredRun(folder, read_facts(path, RunFacts, newest=SCHEMA_VERSION, fix=_AGAIN))
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class StoredRun:
 
     record: ClassVar[str] = "run"
     folder: Path
-    run: RunFile
+    run: RunFacts
 
-    def to_dict(self) -> RunFile:
+    def to_dict(self) -> RunFacts:
         """As a JSON object."""
         return self.run
 
@@ -138,7 +138,7 @@ class PredictionStore:
                 raise
             # Another process stored this run meanwhile: the same outputs are no conflict.
             return self.write(predictions, images_hash=images_hash, replace=replace)
-        return StoredRun(folder, cast("RunFile", run))
+        return StoredRun(folder, cast("RunFacts", run))
 
     def _write(
         self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
