@@ -402,7 +402,7 @@ def gathered(place: Path, data: Path, seed: int) -> tuple[JudgedMistakes, Judged
     ):
         if invoke([str(argument) for argument in arguments]):
             raise SystemExit(f"{arguments[1]} could not be imported")
-    request = ProposeRequest(testset=SET, truth="multilabel")
+    request = ProposeRequest(testset=SET, truth="multilabel", peers=("all",), seen_together="real")
     inputs = read_inputs(request, Context())
     files = [f"{name}_mistakes.json" for name in ("vit3b", "greedy_soups")]
     lists = [judged_answers(inputs, [str(mistakes / name)])[name] for name in files]

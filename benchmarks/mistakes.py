@@ -90,7 +90,7 @@ def whole(place: Path, models: int) -> dict[str, Any]:
     mistakes = mistakes_of(found[-1])
     clock("list of mistakes")
     knowledge = gather_knowledge(
-        testset, truth="multilabel", predictions=predictions, collapse="imagenet-1k"
+        testset, truth="multilabel", peers=predictions, seen_together="real", collapse="imagenet-1k"
     )
     clock("knowledge: peers, affinity, hierarchy")
     proposals = propose(evidence_table(mistakes, knowledge))

@@ -4,7 +4,7 @@
 
 The folder holds ``imagenet-testbed/robustness_top1s.csv`` (MIT) and timm's ``results-*.csv``
 (Apache-2.0). Only facts are written: slopes, intercepts, r2, counts and the covariance over
-resampled models; no row of either table.
+models; no row of either table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from heldout.core.files import write_text
 from heldout.measure.score.fits import ReferenceLine, read_population, reference_line
 
 TARGET = Path(__file__).parent.parent / "src" / "heldout" / "measure" / "score" / "lines.toml"
-REPLICATES = 2000
 TESTBED = "imagenet-testbed/robustness_top1s.csv"
 # new test set, baseline, their columns in imagenet-testbed's table
 TESTBED_PAIRS = (
@@ -45,7 +44,7 @@ TIMM_PAIRS = (
 HEAD = """\
 # Lines of accuracy on a new test set (y) against the original (x), over published models:
 # logit(y) = slope * logit(x) + intercept, ordinary least squares, accuracies as fractions.
-# covariance: variance of the slope, covariance, variance of the intercept, over resampled models.
+# covariance: variance of the slope, covariance, variance of the intercept, over models.
 # Written by tools/derive_lines.py from imagenet-testbed's table (MIT) and timm's (Apache-2.0).
 # imagenet-val-on-X: validation images of X's classes, argmax over these classes.
 
@@ -64,7 +63,6 @@ def derive(folder: Path) -> list[ReferenceLine]:
                 testset=testset,
                 baseline=baseline,
                 source="imagenet-testbed",
-                replicates=REPLICATES,
             )
         )
     for testset, baseline, y, x in TIMM_PAIRS:
@@ -76,7 +74,6 @@ def derive(folder: Path) -> list[ReferenceLine]:
                 testset=testset,
                 baseline=baseline,
                 source="timm",
-                replicates=REPLICATES,
             )
         )
     return found

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import UserError
+from heldout.core.files import check_writable
 from heldout.core.request import Field, Request, RequestError, fields, make
 from heldout.core.workspace import Workspace
 
@@ -42,6 +43,7 @@ class Verb(NamedTuple):
         self, request: Request, context: Context, *, spell: Callable[[str], str] = str
     ) -> Result:
         """Do it, and draw the result where that was asked for; errors name fields by ``spell``."""
+        check_writable(getattr(request, "out", None), folder=True)
         try:
             result = self.call(request, context)
         except RequestError as error:
@@ -256,7 +258,7 @@ VERBS = (
         "data.verbs:export_judgements",
     ),
     Verb("fetch", "manage", "data.requests:FetchRequest", "data.verbs:fetch"),
-    Verb("verify", "manage", "data.requests:VerifyRequest", "data.verbs:verify"),
+    Verb("verify", "manage", "data.requests:VerifyRequest", "models.verify:verify"),
     Verb("diff", "manage", "data.requests:DiffRequest", "data.verbs:diff"),
     Verb("cite", "manage", "data.requests:CiteRequest", "data.verbs:cite"),
     Verb("run", "manage", "cli.runfile:RunRequest", "cli.runfile:run"),

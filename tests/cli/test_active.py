@@ -11,6 +11,8 @@ from PIL import Image
 from heldout.core.workspace import Workspace
 from heldout.curate.zero_shot.label_pool import find_candidates
 from tests.cli.conftest import Run
+from tests.cli.test_bad_input import refused
+from tests.measure.evaluation.eval_case import calls, model_file
 
 DOMAINS, CLASSES = ("photo", "sketch"), ("cat", "dog", "owl")
 
@@ -156,3 +158,45 @@ def test_a_set_comes_before_the_folder_that_it_was_made_from(
     assert found is not None and found.truths
     bare = find_candidates(Workspace(place), "small/").pool
     assert bare is not None and not bare.truths and len(bare) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "images", "-d", "folder:1"), "has no truth"),
+        (("run", "small", "-d", "zzz"), "no column 'zzz'"),
+        (("run", "small", "-d", "folder:1", "--truth", "zzz"), "no truth 'zzz'"),
+        (("run", "small", "-d", "folder:1", "--rounds", 99), "labels are asked for"),
+        (
+            ("next", "images", "-d", "folder:1", "-n", 999, "-o", "n.csv"),
+            "999 images are asked for",
+        ),
+        (("next", "images", "-d", "folder:1", "-n", 9, "-o", "n.csv"), "needs labels"),
+        (("next", "images", "-d", "folder:1", "-n", 9, "-o", "vectors.npz/n.csv"), "is a file"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_features_are_made(
+    run: Run, place: Path, arguments: tuple[object, ...], said: str
+) -> None:
+    model_file(place)
+    refused(run("active", *arguments, "--features", "models.py:a"), said)
+    assert not calls(place)
+
+
+def test_vectors_have_no_use_for_images(run: Run, place: Path) -> None:
+    refused(
+        run(
+            "active",
+            "next",
+            *arguments(place),
+            "-n",
+            1,
+            "-o",
+            "n.csv",
+            "-s",
+            "random",
+            "--images",
+            "x",
+        ),
+        "--images",
+    )

@@ -255,6 +255,8 @@ def test_stopping_and_going_on(tmp_path: Path, run: Run) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Where the suite was started with SIGINT ignored, children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     results = tmp_path / "runs"
     while child.poll() is None and len(list(results.glob("predict-*/results/*/*"))) < 2:

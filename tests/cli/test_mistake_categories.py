@@ -132,13 +132,78 @@ def test_knowledge_from_files(
 ) -> None:
     groups = tmp_path / "groups.json"
     groups.write_text(json.dumps({"odd": ["pug", "sofa"], "rest": ["beagle", "boxer"]}))
-    base = ("mistakes", "propose", "-t", "pets-1", "--peer", "none", "--json")
+    base = ("mistakes", "propose", "-t", "pets-1", "--json")
     ran = run(*base, "--superclasses", groups)
     assert ran.code == 0, ran.err
     for row in of(ran, "proposal"):
         near = {row["prediction"], *row["acceptable"]} in ({"pug", "sofa"}, {"beagle", "boxer"})
         assert (row["category"] == "Fine-grained error") == near
     assert run(*base, "--prototypes", "frequency").code == 0
+
+
+def several_labels(path: Path) -> None:
+    """A truth of two labels per image in the published form."""
+    lists = ("correct_multi_labels", "unclear_multi_labels", "wrong_multi_labels")
+    rows = [f'img-{i:03d},{i % 5},"{i % 5},{(i + 1) % 5}",,,False' for i in range(N)]
+    head = ",".join(["id", "original_label", *lists, "is_problematic"])
+    path.write_text("\n".join([head, *rows]) + "\n")
+
+
+def test_company_changes_no_number(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    """What is said of a model is the same beside others, and when another truth is added."""
+    groups, again = tmp_path / "groups.json", tmp_path / "several.csv"
+    groups.write_text(json.dumps({"odd": ["pug", "sofa"], "rest": ["beagle", "boxer"]}))
+    several_labels(again)
+
+    def of_good(*arguments: object) -> list[dict[str, Any]]:
+        ran = run("score", "-t", "pets-1", "--metric", "top1", "--json", *arguments)
+        assert ran.code == 0, ran.err
+        kept = [r for r in ran.json if r.get("model") == "good" and r.get("statistic") != "rank"]
+        return [r for r in kept if r["record"] in ("score", "tally")]
+
+    evidence = ("--superclasses", groups, "--peer", "poor")
+    alone = [of_good("-m", "good"), of_good("-m", "good", *evidence)]
+    assert [of_good(), of_good(*evidence)] == alone
+    assert not {"minor", "explained"} & {row.get("statistic") for row in alone[0]}
+    assert {"minor", "explained"} < {row.get("statistic") for row in alone[1]}
+    said = {row["evidence"] for row in alone[1] if row.get("statistic") == "minor"}
+    assert len(said) == 1 and "superclasses groups.json@" in (text := said.pop())
+    assert "1 peers poor@" in text and "not compared with what people say" in text
+    added = run("import", "truth", again, "-t", "pets-1", "--name", "a-truth")
+    assert added.code == 0, added.err
+    known = {row["testset_hash"] for row in alone[0]}
+    for before, after in zip(
+        alone, [of_good("-m", "good"), of_good("-m", "good", *evidence)], strict=True
+    ):
+        assert [{**row, "testset_hash": ""} for row in after] == [
+            {**row, "testset_hash": ""} for row in before
+        ]
+    assert known
+    for arguments in (
+        ("--seen-together", "no-truth"),
+        ("--peer", "nobody"),
+        ("--superclasses", "x"),
+    ):
+        ran = run("score", "-t", "pets-1", *arguments)
+        assert ran.code == 2 and str(arguments[1]) in ran.err
+    ran = run("score", "-t", "pets-1", "--no-mistakes", "--peer", "poor")
+    assert ran.code == 2 and "--peer" in ran.err
+
+
+def test_another_truth_never_counts_on_the_judged_images(
+    run: Run, verdicts: dict[tuple[str, str], tuple[str, str]], tmp_path: Path
+) -> None:
+    several = tmp_path / "several.csv"
+    several_labels(several)
+    assert run("import", "truth", several, "-t", "pets-1", "--name", "several").code == 0
+    base = ("mistakes", "propose", "-t", "pets-1", "--json")
+    own = run(*base, "--truth", "several")
+    assert own.code == 0 and "seen together in truth several" in own.err
+    ran = run(*base, "--seen-together", "several")
+    assert ran.code == 2 and "no image outside truth original" in ran.err
+    assert "seen together" not in run(*base).err
 
 
 @pytest.mark.parametrize(

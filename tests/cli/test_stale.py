@@ -9,10 +9,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from heldout.core.workspace import Workspace
-from heldout.data.testset import find_testset
+from heldout.data.labels import LabelSpace
+from heldout.data.testset import (
+    TestSet,
+    add_truth,
+    find_testset,
+    image_table,
+    load,
+    make_testset,
+    save,
+    truth_table,
+)
 from tests.cli.conftest import Ran, Run
 from tests.cli.test_bad_input import refused
 from tests.measure.evaluation.eval_case import calls, model_file
@@ -226,3 +237,110 @@ def test_a_full_run_name_means_that_run(reimported: Run, tmp_path: Path) -> None
     assert run("prune", "-m", first.name, "--delete").code == 0
     assert not first.exists() and second.exists()
     assert top1(run("score", "-t", "colours-1", "--json")) == 0.75
+
+
+def evaluated(run: Run, *options: object) -> Ran:
+    return run("eval", "-m", "models.py:a", "-t", "colours-1", "--json", *options)
+
+
+@pytest.fixture
+def hashed(run: Run, tmp_path: Path) -> TestSet:
+    """A set with the hashes of its images, and an evaluation of model a on it."""
+    testset = make_set(tmp_path, images=30, broken=())
+    model_file(tmp_path)
+    assert top1(evaluated(run)) > 0.9
+    return testset
+
+
+@pytest.mark.parametrize("change", ['Counted("a", size=6)', 'Counted("a", version=2)'])
+def test_other_preprocessing_or_weights_are_another_run(
+    hashed: TestSet, run: Run, tmp_path: Path, change: str
+) -> None:
+    made, path = len(calls(tmp_path)), tmp_path / "models.py"
+    path.write_text(path.read_text().replace('Counted("a")', change))
+    ran = evaluated(run)
+    assert "1 to run (a)" in ran.err and len(calls(tmp_path)) > made
+    refused(run("score", "-t", "colours-1", "-m", "a"), "several stored runs")
+
+
+def test_another_truth_or_order_of_rows_is_scored_without_a_run(
+    hashed: TestSet, run: Run, tmp_path: Path
+) -> None:
+    made, folder = len(calls(tmp_path)), tmp_path / "testsets" / "colours-1"
+    ids = hashed.image_ids.to_pylist()
+    wrong = truth_table(ids, [SPACE.ids[(i + (i < 15)) % 4] for i in range(30)])
+    add_truth(hashed, "half", wrong, provenance={"kind": "single"})
+    right, half = evaluated(run), evaluated(run, "--truth", "half")
+    assert top1(half) == pytest.approx(top1(right) - 0.5)
+    save(load(folder).reordered(3), folder, replace=True)
+    assert load(folder).image_ids.to_pylist() != ids
+    ran = evaluated(run, "--truth", "half")
+    assert "everything is stored" in ran.err and top1(ran) == top1(half)
+    # Nor do other bytes of a table count, where its rows are the same.
+    path = folder / "truth" / "half.parquet"
+    pq.write_table(pq.read_table(path).take(list(range(29, -1, -1))), path, compression="gzip")
+    assert top1(evaluated(run, "--truth", "half")) == top1(half)
+    assert len(calls(tmp_path)) == made
+
+
+def test_other_ids_or_images_have_no_predictions(hashed: TestSet, run: Run, tmp_path: Path) -> None:
+    made, names = len(calls(tmp_path)), hashed.image_ids.to_pylist()
+    columns = {name: hashed.images[name].to_pylist() for name in hashed.images.column_names}
+    new = [f"new-{name}" for name in names]
+    labels = hashed.truth()["class_id"].to_pylist()
+    renamed = make_testset(
+        hashed.card,
+        images=image_table({**columns, "image_id": new}),
+        truths={"original": truth_table(new, labels)},
+        label_space=SPACE,
+    )
+    save(renamed, tmp_path / "testsets" / "colours-1", replace=True)
+    refused(run("score", "-t", "colours-1"), "no predictions for colours-1")
+    assert top1(evaluated(run)) > 0.9 and len(calls(tmp_path)) > made
+
+
+def test_another_label_space_is_mapped_by_id_or_refused(
+    hashed: TestSet, run: Run, tmp_path: Path
+) -> None:
+    right, made = top1(evaluated(run)), len(calls(tmp_path))
+    names, labels = hashed.image_ids.to_pylist(), hashed.truth()["class_id"].to_pylist()
+
+    def with_classes(space: LabelSpace, classes: list[str]) -> None:
+        truth = truth_table(names, classes)
+        card = hashed.card.updated(counts={})
+        changed = make_testset(
+            card, images=hashed.images, truths={"original": truth}, label_space=space
+        )
+        save(changed, tmp_path / "testsets" / "colours-1", replace=True)
+
+    with_classes(LabelSpace.from_ids("turned", SPACE.ids[::-1]), labels)
+    ran = evaluated(run)
+    assert ran.code == 2 and "--label-map" in ran.err, ran.err
+    mapped = evaluated(run, "--label-map", "subset:full")
+    assert mapped.code == 0, mapped.err
+    assert top1(mapped) == right
+    with_classes(LabelSpace.from_ids("german", ["rot", "gruen"]), ["rot"] * 30)
+    ran = evaluated(run)
+    assert ran.code == 2 and "--label-map" in ran.err
+    assert len(calls(tmp_path)) == made
+
+
+def test_another_library_version_is_noted_and_runs_again_if_asked_to(
+    hashed: TestSet, run: Run, tmp_path: Path
+) -> None:
+    made = len(calls(tmp_path))
+    (path,) = tmp_path.glob("predictions/*/*/run.json")
+    record = json.loads(path.read_text())
+    del record["check"]  # as a run of before has none
+    record["versions"] = {**record["versions"], "pillow": "9.9", "heldout": "0.0"}
+    path.write_text(json.dumps(record))
+    ran = evaluated(run)
+    said = "a ran with pillow 9.9 ("
+    assert said in ran.err and "--rerun" in ran.err and "heldout 0.0" not in ran.err
+    assert "everything is stored" in ran.err and len(calls(tmp_path)) == made
+    again = evaluated(run, "--rerun")
+    assert again.out == ran.out and len(calls(tmp_path)) == 2 * made
+    assert said not in evaluated(run).err and len(calls(tmp_path)) == 2 * made
+    refused(run("eval", "-m", "a", "-t", "colours-1", "--rerun"), "no model is named that can run")
+    assert run("predict", "-m", "models.py:a", "-t", "colours-1", "--rerun").code == 0
+    assert len(calls(tmp_path)) == 3 * made

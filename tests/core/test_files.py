@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,14 @@ from heldout.core.files import (
     canonical_json,
     checksum,
     csv_text,
+    held,
     is_set_aside,
     is_temporary,
     is_unfinished,
+    left_over,
     read_json,
     remove_folder,
+    sealed,
     write_bytes,
     write_json,
 )
@@ -129,6 +133,98 @@ def test_killed_while_writing(tmp_path: Path) -> None:
         assert len(data) == 300_000 and len(set(data)) == 1
 
 
+LEAVER = """
+import os, signal, sys
+from pathlib import Path
+from heldout.core.files import atomic_folder, atomic_path, held
+folder = Path(sys.argv[1])
+with held(folder / "set"), atomic_path(folder / "file") as file, atomic_folder(folder / "set") as new:
+    file.write_text("half")
+    (new / "half").touch()
+    if sys.argv[2] == "wait":
+        print("ready", flush=True)
+        sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_the_next_writer_removes_what_dead_ones_left_and_nothing_else(tmp_path: Path) -> None:
+    def leave(mode: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", LEAVER, str(tmp_path), mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    foreign = tmp_path / f".tmp-{'0' * 32}-file"  # of another machine, or of an earlier version
+    mine = tmp_path / ".tmp-notes"
+    for path in (foreign, mine):
+        path.touch()
+    with leave("die") as dead:
+        dead.communicate()
+    assert len(left := names(tmp_path)) == 5 and ".tmp-hold-set" in left
+    with leave("wait") as alive:
+        if alive.stdout is None:
+            raise RuntimeError("no pipe")
+        alive.stdout.readline()
+        writing = set(names(tmp_path))
+        assert len(writing) == 5 and writing & set(left) == {
+            foreign.name,
+            mine.name,
+            ".tmp-hold-set",
+        }
+        files._swept.clear()  # as another process
+        write_bytes(tmp_path / "other", b"")
+        assert set(names(tmp_path)) == {*writing, "other"}
+        alive.communicate("\n")
+    files._swept.clear()
+    with held(tmp_path / "other"):
+        assert names(tmp_path) == [foreign.name, ".tmp-hold-other", mine.name, "other"]
+    assert names(tmp_path) == [foreign.name, mine.name, "other"]
+
+
+def test_where_there_are_no_locks_nothing_is_swept_and_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    def unsupported(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with atomic_path(tmp_path / "a") as begun, held(tmp_path / "b"), held(tmp_path / "b"):
+        files._swept.clear()
+        write_bytes(tmp_path / "c", b"")
+        assert begun.exists()
+        with left_over(begun) as left:
+            assert left is None
+    assert names(tmp_path) == ["a", "c"]
+
+
+def test_one_of_two_that_ask_for_the_same_waits(tmp_path: Path) -> None:
+    """Also where the first removes and makes again what both look at."""
+    path, order = tmp_path / "set", []
+    entered = threading.Event()
+
+    def second() -> None:
+        entered.set()
+        with held(path):
+            order.append("second")
+
+    with held(path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        entered.wait()
+        for _ in range(2):
+            with atomic_folder(path, replace=True) as folder:
+                (folder / "file").touch()
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and names(tmp_path) == ["set"]
+
+
 def test_json_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(NotFound, match=r"a\.json"):
@@ -184,3 +280,23 @@ def test_a_checksum_differs_for_every_flipped_byte_and_for_exchanged_sectors(siz
         data[place] ^= 1 << place % 8
     if size > 8192:
         assert checksum(data[4096:8192] + data[:4096] + data[8192:]) != known
+
+
+def test_a_sealed_record_is_read_unless_a_value_or_a_name_in_it_changed(tmp_path: Path) -> None:
+    record = {"schema_version": 1, "counts": {"é": 3, "b": [1.5, None, True]}}
+    path = tmp_path / "r.json"
+    write_json(path, sealed(record))
+    assert read_facts(path, dict, newest=1) == record
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            read = read_facts(path, dict, newest=1)
+        except BadFile:
+            refused += 1
+        else:  # white space, or the name of the check itself
+            assert all(read[name] == value for name, value in record.items())
+    assert refused > len(whole) / 2
+    write_json(path, record)
+    assert read_facts(path, dict, newest=1) == record, "as written before"

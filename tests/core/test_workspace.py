@@ -32,7 +32,7 @@ def test_where_the_workspace_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert Workspace.find().root == tmp_path
     assert Workspace.find("here").root == Path("here")
     place = Workspace.find()
-    assert place.judgements == f"sqlite:///{tmp_path / 'judgements.db'}"
+    assert place.judgements == tmp_path / "judgements.db"
     monkeypatch.setenv("HELDOUT_JUDGEMENTS", "postgresql://host/db")
     assert place.judgements == "postgresql://host/db"
     assert not any(tmp_path.iterdir())  # nothing is made before something is written

@@ -223,3 +223,26 @@ def test_what_is_drawn_keeps_the_namespace_of_its_pool() -> None:
     }
     assert {card.images_namespace for card in drawn.values()} == {"mine", "theirs", None}
     assert len({card.images_hash for card in drawn.values()}) == 3
+
+
+def test_a_folder_that_is_taken_is_refused_before_any_work() -> None:
+    class Counted(type(recipe)):  # type: ignore[misc]
+        built = 0
+
+        def build(self, *given: Any, **more: Any) -> RecipeResult:
+            Counted.built += 1
+            return super().build(*given, **more)
+
+    counted = Counted()
+    _run(counted, parameters=SampleParameters(per_class=4))
+    _run(counted, parameters=SampleParameters(per_class=4))
+    with pytest.raises(ExistsError, match="holds another test set"):
+        _run(counted, parameters=SampleParameters(per_class=3))
+    with pytest.raises(ExistsError, match="holds another test set"):
+        _run(counted, parameters=SampleParameters(per_class=4), seed=1)
+    Path("full").mkdir()
+    Path("full/notes.txt").write_text("x")
+    for replacing in (False, True):
+        with pytest.raises(ExistsError, match="is not a test set"):
+            _run(counted, folder=Path("full"), replace=replacing)
+    assert Counted.built == 2

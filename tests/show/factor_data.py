@@ -13,10 +13,10 @@ from heldout.core.context import Context
 from heldout.core.request import make
 from heldout.data.images import MemorySource
 from heldout.data.testset import ColumnType, TestSet
-from heldout.measure.evaluation.flow import factor_comparisons, reading_notes
+from heldout.measure.evaluation.flow import factor_contrasts, reading_notes
 from heldout.measure.evaluation.requests import ScoreRequest
 from heldout.measure.evaluation.resolve import resolve
-from heldout.measure.score.compare import compare
+from heldout.measure.score.compare import compare, simultaneous
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import counts, scores
 from heldout.show.thumbnails import examples
@@ -126,7 +126,7 @@ def factor_report(*, images: bool = True, replicates: int = 200) -> ReportData:
         )
         pairs = list(combinations(MODELS, 2))
         records += compare(measured, pairs, cluster="object", replicates=replicates)
-        records += factor_comparisons(measured, pairs, reading)
+        records += simultaneous(list(factor_contrasts(measured, pairs, reading)))
         records += counts([measured])
         columns[world.testset.name] = world.testset.card.columns
         if images:

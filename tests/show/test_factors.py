@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from heldout.data.testset import ColumnType
-from heldout.measure.score.records import Summary
+from heldout.measure.score.records import Claim, Summary
 from heldout.measure.score.slices import format_slice
 from heldout.show.axes import CurveAxis
 from heldout.show.charts import VL_VERSION
@@ -115,7 +115,16 @@ def test_the_table_says_what_the_records_say() -> None:
         if (r.columns, r.name, r.support) == ("size", "worst_value", "all")
         and r.testset == "factors-size"
     ]
-    assert cells["worst"].text.endswith(f"at {worst.at}")
+    assert " at " not in cells["lowest"].text
+    hard = Claim(
+        kind="slice", testset=worst.testset, truth=worst.truth, metric=worst.metric, stated=True,
+        n=worst.n, family=60, level=0.95, model="oak", slice=f"size={worst.at}",
+    )  # fmt: skip
+    told = replace(report(), records=[*report().records, hard])
+    table = curve_notes(ReportView(told))["factors-size", ("size",)].table
+    assert table is not None
+    cells = dict(zip([head for head, _ in table.heads], table.rows[0][2], strict=True))
+    assert cells["lowest"].text.endswith(f"at {worst.at}")
 
 
 def test_a_curve_that_starts_high_is_marked_so() -> None:
@@ -251,7 +260,11 @@ def test_a_value_with_an_equals_sign_is_told_whole() -> None:
             )
             for name, value, at in (("worst_value", 0.6, hostile), ("best_value", 1.0, "a-b"))
         ),
-    ]
+        Claim(
+            kind="slice", testset="s", truth="original", metric="top1", stated=True, n=50, family=2,
+            level=0.95, model="m", slice=format_slice({"note": hostile}),
+        ),
+    ]  # fmt: skip
     data = ReportData(title="", records=records, columns={"s": kinds})
     table = curve_notes(ReportView(data))["s", ("note",)].table
     assert table is not None

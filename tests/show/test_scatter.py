@@ -12,44 +12,19 @@ from heldout.measure.score.fits import from_axes
 from heldout.measure.score.records import Fit
 from heldout.show.axes import position, ticks
 from heldout.show.exports import figures
-from heldout.show.score_figures import confidence_band, line_ends
-from heldout.show.view import ReportData
+from heldout.show.score_figures import all_figures, confidence_band, line_ends
+from heldout.show.view import ReportData, ReportView
 
 from .records import everything, fits, score, scores
 
 
-def band_by_matrices(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, float]:
-    """The textbook way: the variance of a prediction from the covariance of the coefficients."""
-    from scipy.stats import t
-
-    design = np.column_stack([np.ones_like(x), x])
-    inverse = np.linalg.inv(design.T @ design)
-    beta = inverse @ design.T @ y
-    variance = ((y - design @ beta) ** 2).sum() / (len(x) - 2)
-    where = np.array([1.0, at])
-    half = t.ppf(0.975, len(x) - 2) * math.sqrt(variance * where @ inverse @ where)
-    return float(where @ beta - half), float(where @ beta + half)
-
-
-def test_the_band_equals_the_textbook_formula() -> None:
-    rng = np.random.default_rng(7)
-    x = rng.uniform(0.5, 0.9, 12)
-    y = 1.1 * x - 0.2 + rng.normal(0, 0.02, 12)
-    at = np.array([0.4, 0.7, 1.0])
-    band = confidence_band(x, y, at)
-    for place, low, high in zip(at, *band, strict=True):
-        assert (low, high) == pytest.approx(band_by_matrices(x, y, place), rel=1e-9)
-
-
-def test_the_band_covers_the_true_line_as_often_as_it_says() -> None:
-    rng = np.random.default_rng(3)
-    x = np.linspace(0.5, 0.9, 15)
-    hits = 0
-    for _ in range(2000):
-        noisy = 0.3 + 0.6 * x + rng.normal(0, 0.05, 15)
-        low, high = confidence_band(x, noisy, np.array([0.55]))
-        hits += bool(low[0] <= 0.3 + 0.6 * 0.55 <= high[0])
-    assert 0.935 <= hits / 2000 <= 0.965
+def test_the_band_is_the_interval_of_the_line() -> None:
+    """At a distance of one from 0 the line is slope + intercept; their variances add up there."""
+    (fit, *_) = fits(scores(["a", "b", "c", "d"], ["old", "new"], metrics=["top1"]), "old")
+    (_, low, high) = confidence_band(fit, np.array([1.0]))[0]
+    assert (low + high) / 2 == pytest.approx(fit.slope + fit.intercept)
+    # The slope's own limits lie two standard errors of 0.05 away.
+    assert (high - low) / 2 == pytest.approx(2 * math.sqrt(0.0025 - 2 * 0.0015 + 0.0016))
 
 
 @given(
@@ -108,21 +83,22 @@ def test_points_lie_at_the_scores_and_residuals_at_the_line() -> None:
     assert ant["residual"] == pytest.approx(0.83 - fit.slope * 0.9 - fit.intercept, abs=1e-6)
 
 
-def test_a_line_of_other_models_has_no_band() -> None:
-    models = ["a", "b", "c", "d"]
-    whole = scores(models, ["old", "new"], metrics=["top1"])
+def test_a_line_without_an_interval_has_no_band_and_says_why() -> None:
+    whole = scores(["a", "b", "c", "d"], ["old", "new"], metrics=["top1"])
     lines = fits(whole, "old")
 
-    def areas(records: list) -> int:
-        found = figures(ReportData(title="", records=[*whole, *records], baseline="old"))
-        return sum(
-            layer.get("mark", {}).get("type") == "area"
-            for layer in found["accuracy-new-linear"]["layer"]
-        )
+    def drawn(records: list) -> tuple[int, str]:
+        view = ReportView(ReportData(title="", records=[*whole, *records], baseline="old"))
+        (found,) = [f for f in all_figures(view) if f.name == "accuracy-new-linear"]
+        areas = sum(layer.get("mark", {}).get("type") == "area" for layer in found.spec["layer"])
+        return areas, found.caption
 
-    assert areas(lines) == 1
-    assert areas([dataclasses.replace(line, models=9) for line in lines]) == 0
-    assert areas([dataclasses.replace(line, slope=line.slope + 0.5) for line in lines]) == 0
+    areas, caption = drawn(lines)
+    assert areas == 1 and "Band: pointwise, of the line; errors in variables" in caption
+    bare = {"covariance": None, "interval": None, "slope_low": None, "slope_high": None}
+    few = [dataclasses.replace(line, **bare, reason="4 models are too few") for line in lines]
+    areas, caption = drawn(few)
+    assert areas == 0 and "No interval: 4 models are too few." in caption
 
 
 def test_models_without_both_scores_are_left_out() -> None:

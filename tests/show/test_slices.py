@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from heldout.data.testset.columns import ColumnType
+from heldout.measure.score.records import Score
 from heldout.measure.score.slices import format_slice
+from heldout.show.charts import Figure
 from heldout.show.exports import figures
 from heldout.show.page import render_report
-from heldout.show.score_figures import MOST_VALUES
-from heldout.show.view import ReportData
+from heldout.show.score_figures import MOST_BARS, all_figures
+from heldout.show.view import ReportData, ReportView
 
 from .records import COLUMNS, everything, score
 
@@ -109,9 +111,6 @@ def test_untyped_columns_are_guessed() -> None:
 
 
 def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> None:
-    from heldout.show.score_figures import all_figures
-    from heldout.show.view import ReportView
-
     records = [score("m", "s", 90, 1000)]
     records += [score("m", "s", 100 + k, 1000, slice=f"k=v{k:03d}") for k in range(60)]
     (figure,) = [
@@ -120,14 +119,31 @@ def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> N
         if f.section == "slices"
     ]
     drawn = [row["at"] for row in figure.spec["data"]["values"]]
-    assert drawn == [f"v{k:03d}" for k in range(MOST_VALUES)]
-    assert "40 lowest of 60" in figure.caption
+    assert drawn == [f"v{k:03d}" for k in range(MOST_BARS)]
+    assert f"{MOST_BARS} lowest of 60" in figure.caption
+
+
+def test_classes_are_named_and_those_of_a_few_images_have_no_bars() -> None:
+    records = [score("m", "s", 90, 1000)]
+    records += [score("m", "s", 6, 10, slice=f"class=n{k}") for k in range(3)]
+    records += [score("m", "s", 1, 1, slice=f"class=n{k}") for k in range(3, 103)]
+    classes = {"s": {f"n{k}": f"animal {k}" for k in range(103)}}
+    (figure,) = drawn_slices(records, classes)
+    assert [row["at"] for row in figure.spec["data"]["values"]] == [
+        "animal 0",
+        "animal 1",
+        "animal 2",
+    ]
+    assert "Of 100 further values there are fewer than 8 images." in figure.caption
+    assert drawn_slices([records[0], *records[4:]], classes) == []
+
+
+def drawn_slices(records: list[Score], classes: dict[str, dict[str, str]]) -> list[Figure]:
+    data = ReportData(title="", records=records, classes=classes)
+    return [figure for figure in all_figures(ReportView(data)) if figure.section == "slices"]
 
 
 def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() -> None:
-    from heldout.show.score_figures import all_figures
-    from heldout.show.view import ReportView
-
     records = [score(f"m{k}", "s", 10 + k, 1000, metric="nll") for k in range(5)]
     records += [
         score(f"m{m}", "s", 100 + k, 1000, metric="nll", slice=f"k=v{k:03d}")
@@ -138,6 +154,6 @@ def test_where_lower_is_better_the_highest_values_and_the_lowest_model_lead() ->
     (figure,) = [f for f in all_figures(ReportView(data)) if f.section == "slices"]
     assert {"name": "shown", "value": ["m0", "m2", "m4"]} in figure.spec["params"]
     drawn = {row["at"] for row in figure.spec["data"]["values"]}
-    assert drawn == {f"v{k:03d}" for k in range(20, 60)}
-    assert "40 highest of 60" in figure.caption
+    assert drawn == {f"v{k:03d}" for k in range(60 - MOST_BARS, 60)}
+    assert f"{MOST_BARS} highest of 60" in figure.caption
     assert 'aria-sort="ascending"' in render_report(data)

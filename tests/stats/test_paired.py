@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import bootstrap_mean
-from heldout.stats.paired import mcnemar_exact, paired_bootstrap, paired_difference
+from heldout.stats.paired import accuracy_difference, mcnemar_exact, paired_difference
 
 pairs = st.tuples(st.integers(0, 400), st.integers(0, 400))
 
@@ -128,60 +127,20 @@ def test_tango_edges() -> None:
             paired_difference(*bad)
 
 
-# bootstrap
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"strata": np.arange(300) // 10}, {"clusters": np.arange(300) // 10}],
-)
-def test_paired_bootstrap_p_agrees_with_its_interval(options) -> None:
-    generator = rng(1)
-    for drop in (0.0, 0.05, 0.2):
-        a = generator.random(300) < 0.8
-        b = a & (generator.random(300) >= drop)
-        b |= generator.random(300) < 0.05
-        result = paired_bootstrap(a, b, rng=rng(2), **options)
-        assert result.difference == pytest.approx(a.mean() - b.mean())
-        excluded = result.interval.low > 0 or result.interval.high < 0
-        assert excluded == (result.p < 0.05)
-
-
-def test_paired_bootstrap_is_the_paired_t_test() -> None:
-    a, b = rng(1).random(400), rng(2).random(400)
-    result = paired_bootstrap(a, b, rng=rng(), replicates=20_000)
-    expected = stats.ttest_rel(a, b)
-    assert result.p == pytest.approx(expected.pvalue, rel=0.05)
-    limits = expected.confidence_interval(0.95)
-    assert (result.interval.low, result.interval.high) == pytest.approx(
-        (limits.low, limits.high), abs=2e-3
+@pytest.mark.parametrize("level", [0.9, 0.95, 0.999, 1 - 1e-6])
+@pytest.mark.parametrize("n", [80, 5000])
+def test_mid_p_and_interval_agree(level, n) -> None:
+    a, b = np.meshgrid(np.arange(40), np.arange(40))
+    found, tango = (
+        accuracy_difference(a, b, n, level=level),
+        paired_difference(a, b, n, level=level),
     )
-
-
-def test_paired_bootstrap_antisymmetric() -> None:
-    a, b = rng(1).random(100), rng(2).random(100)
-    one, two = paired_bootstrap(a, b, rng=rng(3)), paired_bootstrap(b, a, rng=rng(3))
-    assert one.difference == -two.difference
-    assert one.interval.low == pytest.approx(-two.interval.high, abs=1e-6)
-    assert one.p == pytest.approx(two.p)
-
-
-def test_pairing_narrows() -> None:
-    hard = rng(5).random(500)
-    a, b = hard < 0.7, hard < 0.68
-    paired = paired_bootstrap(a, b, rng=rng()).interval.width
-    assert paired < 0.5 * bootstrap_mean(a, rng=rng()).interval.width
-
-
-def test_paired_bootstrap_without_any_disagreement() -> None:
-    same = paired_bootstrap(np.ones(50), np.ones(50), rng=rng())
-    assert same.p == 1.0 and same.difference == 0
-    assert same.interval.high == pytest.approx(1 - 0.025 ** (1 / 50))
-    opposite = paired_bootstrap(np.ones(6), np.zeros(6), rng=rng())
-    assert opposite.p == pytest.approx(2 / 64)
-    assert opposite.interval.high == 1.0 and opposite.interval.low < 1.0
-
-
-def test_paired_bootstrap_refuses_other_shapes() -> None:
-    with pytest.raises(ValueError, match="shape"):
-        paired_bootstrap([1, 0], [1, 0, 1], rng=rng())
+    excluded = (found.interval.low > 0) | (found.interval.high < 0)
+    assert (excluded == (found.p < 1 - level)).all()
+    assert (found.interval.low <= found.difference + 1e-12).all()
+    assert (found.difference <= found.interval.high + 1e-12).all()
+    # Only the limit nearer to 0 moves, and only where the two contradict each other.
+    moved = (found.interval.low != tango.low) | (found.interval.high != tango.high)
+    contradicted = ((tango.low > 0) | (tango.high < 0)) != (found.p < 1 - level)
+    assert (moved <= contradicted).all()
+    np.testing.assert_allclose(found.p, mcnemar_exact(a, b, mid_p=True))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable
 from heldout.stats.intervals import t_quantile
-from heldout.stats.slices import joint_quantile, slice_means
+from heldout.stats.slices import joint_quantile, slice_gaps, slice_means
 
 # Means over slices with their joint covariance, against slow formulas and simulations.
 
@@ -117,3 +117,76 @@ def test_degrees_of_one_column_do_not_depend_on_the_others() -> None:
         assert alone.contrast([0.1, 0.2, 0.3, 0.4]).degrees[0] == pytest.approx(
             together.degrees[place]
         )
+
+
+# ---- slices against all other rows ---------------------------------------------------------------
+
+
+def slow_gap(hits: list[int], inside: list[int]) -> float:
+    """Two-sided p of so few hits inside, by the binomial whose variance is the hypergeometric's."""
+    from scipy import stats
+
+    total, n = len(hits), len(inside)
+    mean = sum(hits) / total
+    found = sum(hits[i] for i in inside)
+    if n in (0, total) or found / n >= mean:
+        return 1.0
+    trials = n / (1 - n / total)
+    # The binomial's tail at a number that need not be whole: the incomplete beta function.
+    return min(
+        1.0, 2 * float(stats.beta.sf(mean, found / n * trials + 1, trials - found / n * trials))
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data(), st.integers(4, 40))
+def test_a_slice_is_set_against_all_other_rows(data: st.DataObject, n: int) -> None:
+    hits = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    members = data.draw(st.lists(st.sets(st.integers(0, 2)), min_size=n, max_size=n))
+    pairs = [(row, code) for row, found in enumerate(members) for code in sorted(found)]
+    rows, codes = (np.array([pair[k] for pair in pairs], dtype=np.int64) for k in (0, 1))
+    found = slice_gaps(np.array(hits, dtype=bool)[:, None], rows, codes, count=3)
+    for code in range(3):
+        inside = [row for row, other in pairs if other == code]
+        assert found.n[code] == len(inside)
+        expected = slow_gap(hits, inside)
+        assert found.p[code, 0] == pytest.approx(expected, rel=1e-5, abs=1e-7)
+        if 0 < len(inside) < n:
+            rest = [hits[row] for row in range(n) if row not in inside]
+            gap = np.mean([hits[row] for row in inside]) - np.mean(rest)
+            assert found.inside[code, 0] - found.outside[code, 0] == pytest.approx(gap)
+
+
+def test_limits_leave_out_nothing_exactly_where_p_does() -> None:
+    rng = np.random.default_rng(0)
+    values, codes = rng.random((400, 3)) < 0.7, np.arange(400) % 8
+    values[codes == 2] &= rng.random((50, 3)) < 0.7
+    found = slice_gaps(values, np.arange(400), codes, count=8)
+    for level in (0.8, 0.95, 0.999):
+        for at in np.argwhere(found.p < 1.0):
+            low, high = found.limits((int(at[0]), int(at[1])), level)
+            assert low <= high and (high < 0) == (found.p[tuple(at)] < 1 - level)
+
+
+@pytest.mark.parametrize("accuracy", [0.2, 0.7, 0.95])
+@pytest.mark.parametrize("whole", [True, False])
+def test_chance_among_clusters_is_not_taken_for_a_hard_slice(accuracy: float, whole: bool) -> None:
+    """Rows of a cluster are right together; slices hold whole clusters, or single rows of all."""
+    rng = np.random.default_rng(int(100 * accuracy) + whole)
+    runs, low = 300, 0
+    for _ in range(runs):
+        cluster = np.repeat(np.arange(60), rng.integers(2, 20, 60))
+        codes = rng.integers(0, 6, 60)[cluster] if whole else rng.integers(0, 6, len(cluster))
+        right = rng.beta(2 * accuracy, 2 * (1 - accuracy), 60)[cluster]
+        hits = (rng.random(len(cluster)) < right)[:, None]
+        found = slice_gaps(hits, np.arange(len(cluster)), codes, count=6, clusters=cluster)
+        low += bool(found.p.min() * 6 <= 0.05)
+    assert low <= 24  # the 99.5 % point of 300 draws at 5 %
+
+
+def test_too_few_clusters_and_all_rows_cannot_be_tested() -> None:
+    values = np.repeat([[0], [1]], 40, axis=0)
+    few = slice_gaps(values, np.arange(40), np.zeros(40, int), count=1, clusters=np.arange(80) // 8)
+    assert few.p.tolist() == [[1.0]]
+    every = slice_gaps(values, np.arange(80), np.zeros(80, int), count=1)
+    assert every.p.tolist() == [[1.0]]

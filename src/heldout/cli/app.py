@@ -24,7 +24,7 @@ from heldout.front import GROUPS, VERBS, Verb
 _PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
 _PLACES |= {errno.ENAMETOOLONG, errno.ELOOP}
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{32}-(?:old-)?")
+_TEMPORARY = re.compile(r"\.tmp-(?:hold|[0-9a-f]{32})-(?:old-)?")
 
 FRONT = (
     click.Option(["--workspace", "-w"], help="Workspace folder; the current folder by default."),

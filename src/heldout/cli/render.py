@@ -19,7 +19,7 @@ _LEAST = 12
 def show_result(result: Result, *, as_json: bool, save: str | None, full: bool) -> None:
     """Print a result: records as JSON, or tables and what a person reads after them."""
     if save is not None:
-        write_text(Path(save), to_json(result.records) + "\n")
+        write_text(Path(save), to_json(result.records, seal=True) + "\n")
     if as_json:
         print_out(to_json(result.records))
         return

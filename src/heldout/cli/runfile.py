@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -314,6 +315,8 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
 
 def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
     """Ours beside the published value, where both exist."""
+    from statistics import linear_regression
+
     counted = {(r.testset, r.model, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {
         (r.model, r.testset, r.name): r.value  # a rank is another number than its metric
@@ -323,7 +326,19 @@ def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
     found = []
     for entry in runfile.published:
         model, testset = entry.get("model"), entry["testset"]
-        if "count" in entry:
+        if "slope" in entry:
+            name, number = "slope of top1", entry["slope"]
+            x, y = (
+                {m: share for (m, *about), share in ours.items() if about == [where, "top1"]}
+                for where in (entry["baseline"], testset)
+            )
+            common = [m for m in x.keys() & y.keys() if not fnmatchcase(m, entry["exclude"])]
+            value, model = None, f"{len(common)} of {entry['models']} models"
+            if len(common) > 1:
+                fit = linear_regression([x[m] for m in common], [y[m] for m in common])
+                value = round(fit.slope, 3)
+            equal = len(common) == entry["models"] and round(value or 0.0, 2) == number
+        elif "count" in entry:
             name, number = entry["count"], entry["value"]
             value = counted.get((testset, model, name))
             equal = value == number

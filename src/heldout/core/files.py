@@ -1,43 +1,58 @@
-"""Files: atomic writes, CSV, JSON with a schema version, hashes.
+"""Files: atomic writes, locks, CSV, JSON with a schema version, hashes.
 
 Every file that heldout writes goes through :func:`atomic_path`, so a reader (or a run after
 ``kill -9``) sees the old file, the new file, or none; never half of one.
+
+Whoever writes a temporary file or folder holds a lock on it. The operating system drops the locks
+of a process that dies, so what nobody holds is left over, and the next writer in that folder
+removes it. (Ids of processes would not do: they are used again, and machines may share a folder.)
 """
 
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile, NotFound, UserError
 
 _TEMPORARY = ".tmp-"
+_HOLD = f"{_TEMPORARY}hold-"
+_NAME = re.compile(r"\.tmp-(?:hold|([0-9a-f]{8})[0-9a-f]{24})-(old-)?")
 _SECTOR = 4096
 _MANY_DIGITS = re.compile("[0-9]{19}")
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
+_swept: set[Path] = set()
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    try:
-        yield temporary
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; rename it to ``path`` when the block succeeds.
+
+    ``durable``  forced onto the disk first; not for what may be lost with the power
+    """
+    with _own(path, Path.touch) as temporary:
+        try:
+            yield temporary
+            if durable:
+                with temporary.open("rb") as handle:
+                    os.fsync(handle.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -49,29 +64,160 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     first and removed last: nothing is lost, but an interruption between the two renames leaves
     the old folder under its temporary name.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = _beside(path)
-    temporary.mkdir()
-    old: Path | None = None
-    try:
+    with _own(path, Path.mkdir) as temporary:
+        old: Path | None = None
+        try:
+            yield temporary
+            try:
+                temporary.rename(path)
+            except OSError:
+                if not (replace and path.exists()):
+                    raise
+                if not _exchange(temporary, path):
+                    old = _beside(path, "old-")
+                    path.rename(old)
+                    temporary.rename(path)
+        finally:
+            if old is not None and not path.exists():
+                old.rename(path)
+            for leftover in (temporary, old):
+                if leftover is not None:
+                    _remove(leftover)
+
+
+@contextmanager
+def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new temporary beside ``path``, held by this process for the block."""
+    _sweep_once(path.parent)
+    with ExitStack() as stack:
+        while True:
+            temporary = _beside(path)
+            with suppress(FileNotFoundError):  # swept before it was held
+                path.parent.mkdir(parents=True, exist_ok=True)
+                make(temporary)
+                stack.enter_context(locked(temporary))
+                break
         yield temporary
-        if not (replace and path.exists()):
-            temporary.rename(path)
-        elif not _exchange(temporary, path):
-            old = _beside(path, "old-")
-            path.rename(old)
-            temporary.rename(path)
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
+    """Lock the file or folder at ``path`` for the block; False where there are no locks.
+
+    BlockingIOError where another has it and this one does not ``wait``; FileNotFoundError where
+    it is not there, or has been removed or replaced while this one waited.
+    """
+    if sys.platform == "win32":
+        yield False
+        return
+    import fcntl
+
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
+    # A network file system wants a lock's file open for writing; folders cannot be.
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        known = True
+        try:
+            fcntl.flock(handle, how)
+        except BlockingIOError:
+            raise
+        except OSError:
+            known = False
+        if not os.path.samestat(os.fstat(handle), path.stat()):
+            raise FileNotFoundError(path)
+        yield known
     finally:
-        if old is not None and not path.exists():
-            old.rename(path)
-        for leftover in (temporary, old):
-            if leftover is not None and leftover.exists():
-                shutil.rmtree(leftover)
+        with suppress(OSError):  # also for workers that were forked meanwhile
+            fcntl.flock(handle, fcntl.LOCK_UN)
+        os.close(handle)
+
+
+@contextmanager
+def lock_file(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on a file that is only there for it, and is made if need be."""
+    with ExitStack() as stack:
+        while True:
+            with suppress(FileNotFoundError):  # removed before it was held
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+                stack.enter_context(locked(path, shared=shared))
+                break
+        yield
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Keep ``path`` from all others who ask for it for the block: they wait.
+
+    For what looks at a file or folder and then writes it. Where there are no locks nobody waits.
+    """
+    path = path.resolve()
+    _sweep_once(path.parent)
+    lock = path.parent / f"{_HOLD}{_fitting(path.name)}"
+    with lock_file(lock):
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+@contextmanager
+def left_over(path: Path) -> Iterator[bool | None]:
+    """Whether whoever wrote a temporary has died; None where that cannot be known.
+
+    It cannot where there are no locks, nor of what another machine or an earlier version wrote:
+    locks of one machine may be unknown to another. False also for what is not of heldout, and for
+    the only copy of something. For the block nobody else holds it.
+    """
+    with ExitStack() as stack:
+        try:
+            known = stack.enter_context(locked(path, wait=False))
+        except OSError:  # held, or gone
+            yield False
+            return
+        named = _NAME.match(path.name)
+        # What a replacement moved aside may be the only copy.
+        aside = named and named[2] and not (path.parent / path.name[named.end() :]).exists()
+        if named is None or aside:
+            yield False
+        else:
+            yield True if known and named[1] in (None, _machine()) else None
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files and folders directly in ``folder`` that dead writers left."""
+    for path in sorted(folder.glob(f"{_TEMPORARY}*")):
+        with left_over(path) as left:
+            if left:
+                _remove(path)
+
+
+def _sweep_once(folder: Path) -> None:
+    """Sweep a folder when this process first writes there: not for each of a million files."""
+    folder = folder.absolute()
+    if folder not in _swept:
+        _swept.add(folder)
+        sweep(folder)
+
+
+def _remove(path: Path) -> None:
+    while path.exists():
+        with suppress(FileNotFoundError):  # another process removes it too
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _machine() -> str:
+    """Eight digits for this machine, by its name."""
+    return sha256_text(platform.node())[:8]
 
 
 def _beside(path: Path, mark: str = "") -> Path:
     """A temporary name in the same folder."""
-    return path.parent / f"{_TEMPORARY}{uuid.uuid4().hex}-{mark}{_fitting(path.name)}"
+    name = f"{_machine()}{os.urandom(12).hex()}-{mark}{_fitting(path.name)}"
+    return path.parent / f"{_TEMPORARY}{name}"
 
 
 def _fitting(name: str) -> str:
@@ -100,7 +246,7 @@ def remove_folder(path: Path) -> None:
         path.rename(gone)
     except FileNotFoundError:
         return
-    shutil.rmtree(gone)
+    _remove(gone)
 
 
 def is_temporary(path: Path) -> bool:
@@ -131,9 +277,37 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """
     lines = _Lines()
     writer = csv.writer(lines, lineterminator="\r\n")
-    writer.writerow(header)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
+    writer.writerows(map(csv_cells, chain([header], rows)))
     return "".join(lines)
+
+
+FORMULA = r"'*[=+\-@\t\r]"
+"""How a text begins that a spreadsheet would run, or that :func:`csv_cells` has marked."""
+_FORMULA = re.compile(FORMULA)
+_NUMBER = re.compile(r"-?(\.?[0-9][0-9.]*([eE][+-]?[0-9]+)?)?\Z")
+
+
+def csv_cells(row: Iterable[Any]) -> list[Any]:
+    """A row as a spreadsheet may open it: nulls empty, and an apostrophe before each text that it
+    would take for a formula. Numbers stay. Readers of CSV undo it with :func:`csv_text_of`.
+
+    >>> csv_cells(["=1+1", "-0.5", -0.5, "'=", "it's", None])
+    ["'=1+1", '-0.5', -0.5, "''=", "it's", '']
+    """
+    return ["" if cell is None else f"'{cell}" if _runs(cell) else cell for cell in row]
+
+
+def _runs(cell: object) -> bool:
+    return isinstance(cell, str) and bool(_FORMULA.match(cell)) and not _NUMBER.match(cell)
+
+
+def csv_text_of(cell: str) -> str:
+    """The text that :func:`csv_cells` wrote as ``cell``.
+
+    >>> csv_text_of("'=1+1"), csv_text_of("'tis")
+    ('=1+1', "'tis")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 class _Lines(list[str]):
@@ -227,6 +401,13 @@ def _int64(digits: str) -> int:
     return value
 
 
+def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
+    """Read a JSON object that heldout wrote; refuse one of a newer schema, or one that was changed."""
+    value: dict[str, Any] = read_json(path)
+    check_version(value, path, version)
+    return unsealed(value, path)
+
+
 def check_version(value: object, path: Path, newest: int) -> None:
     """Refuse a value that is not an object with a schema version, or that has a newer one."""
     version = value.get("schema_version") if isinstance(value, dict) else None
@@ -240,9 +421,51 @@ def check_version(value: object, path: Path, newest: int) -> None:
         )
 
 
+def open_file(path: Path) -> BufferedReader:
+    """A file, open for reading. A pipe, a device or a socket is a user error: it may keep its reader
+    waiting, or never end."""
+
+    def at_once(name: str, flags: int) -> int:
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    try:
+        handle = open(path, "rb", opener=at_once)  # noqa: SIM115  the caller closes it
+        if stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+            return handle
+        handle.close()
+    except OSError as error:
+        if error.errno not in (errno.ENXIO, errno.ENODEV):  # as a socket answers
+            raise
+    raise BadFile(path, "is not a regular file", fix="remove it, or replace it by a file")
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with ``check``, a hash over everything that it says, as its last field."""
+    return {**record, "check": sha256_text(canonical_json(record))[:32]}
+
+
+def unsealed(record: dict[str, Any], path: Path, *, fix: str = "restore it") -> dict[str, Any]:
+    """The object without its ``check``; one that is not as it was written is refused.
+
+    Without that field, as in files written before there was one, it is taken as it is.
+    """
+    rest = {name: value for name, value in record.items() if name != "check"}
+    try:
+        whole = sealed(rest)["check"] == record.get("check", sealed(rest)["check"])
+    except ValueError:  # a number or a text that is never written
+        whole = False
+    if not whole:
+        raise BadFile(
+            path,
+            "is not as it was written",
+            fix=f"{fix}; if it was changed on purpose, remove its field check",
+        )
+    return rest
+
+
 def sha256_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as handle:
+    with open_file(path) as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
@@ -269,6 +492,21 @@ def checksum(data: Any) -> str:
     return digest.hexdigest()
 
 
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file, mapped into memory: only what is looked at is read."""
+    import mmap
+
+    with path.open("rb") as handle:
+        if not os.fstat(handle.fileno()).st_size:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def damaged(path: Path, fix: str) -> BadFile:
+    """The error for a file whose bytes are not those of its checksum."""
+    return BadFile(path, "is damaged: its bytes are not those that were written", fix=fix)
+
+
 def existing_file(path: Path, what: str) -> Path:
     """``path`` if it is a file, else a user error that says ``what`` was expected there."""
     if not path.is_file():
@@ -283,11 +521,11 @@ def existing_folder(path: Path, what: str) -> Path:
     return path
 
 
-def check_writable(path: Path | None) -> None:
-    """Refuse a path that no file can be written to, before the work and not after it."""
+def check_writable(path: Path | None, *, folder: bool = False) -> None:
+    """Refuse a path that no file, or no folder, can be written to, before the work and not after it."""
     if path is None:
         return
-    if path.is_dir():
+    if path.is_dir() and not folder:
         raise UserError(f"{path} is a folder", fix="name a file")
     for place in path.parents:
         if place.exists() and not place.is_dir():

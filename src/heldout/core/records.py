@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from heldout.core.files import sealed
+
 
 class Table(NamedTuple):
     """How records of one kind are shown to a person.
@@ -67,12 +69,14 @@ def to_dict(record: Any) -> dict[str, Any]:
     return {"record": record.record, **plain}
 
 
-def to_json(records: Iterable[Any]) -> str:
-    """All records as one JSON array, one record per line."""
+def to_json(records: Iterable[Any], *, seal: bool = False) -> str:
+    """All records as one JSON array, one record per line; with ``seal`` each with its ``check``."""
     lines = [
         json.dumps(to_dict(record), ensure_ascii=False, allow_nan=False, default=str)
         for record in records
     ]
+    if seal:
+        lines = [json.dumps(sealed(json.loads(line)), ensure_ascii=False) for line in lines]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 

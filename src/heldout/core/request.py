@@ -451,7 +451,7 @@ ModelArgs = Annotated[
 EncoderName = Annotated[
     str,
     option(
-        "Image-text model: conse, conse:lite1, open_clip:ARCH/TAG or file.py:object.",
+        "Image-text model: conse, conse:lite1, open_clip:ARCH/TAG or file.py:object (it is run).",
         "-e",
     ),
 ]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import BadFile, NotFound
-from heldout.core.files import parse_json
+from heldout.core.files import FORMULA, csv_text_of, parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,6 +57,10 @@ def read_table_file(path: Path, *, types: Mapping[str, Any] | None = None) -> pa
 
 def csv_header(path: Path) -> list[str]:
     """The column names of a CSV or TSV file; they must be unique and not empty."""
+    return [csv_text_of(name) for name in _csv_header(path)]
+
+
+def _csv_header(path: Path) -> list[str]:
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="check the path")
     try:
@@ -68,7 +72,8 @@ def csv_header(path: Path) -> list[str]:
         raise BadFile(
             path, "has a column without a name", fix="name every column in the first line"
         )
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    plain = [csv_text_of(name) for name in names]
+    repeated = sorted({name for name in plain if plain.count(name) > 1})
     if repeated:
         raise BadFile(path, f"has two columns {repeated[0]!r}", fix="give each its own name")
     return names
@@ -78,13 +83,13 @@ def _read_delimited(path: Path, delimiter: str, types: Mapping[str, Any]) -> pa.
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    names = csv_header(path)
+    names = _csv_header(path)
     try:
-        return arrow_csv.read_csv(
+        table = arrow_csv.read_csv(
             path,
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                column_types={name: types.get(name, pa.string()) for name in names},
+                column_types={name: types.get(csv_text_of(name), pa.string()) for name in names},
                 null_values=[""],
                 strings_can_be_null=True,
             ),
@@ -93,6 +98,18 @@ def _read_delimited(path: Path, delimiter: str, types: Mapping[str, Any]) -> pa.
         raise BadFile(
             path, f"cannot be read as CSV ({_first_line(error)})", fix="correct that line"
         ) from None
+    columns = [_without_marks(column) for column in table.columns]
+    return pa.table(columns, names=[csv_text_of(name) for name in names])
+
+
+def _without_marks(column: Any) -> Any:
+    """A column of CSV with its texts as they were before :func:`csv_cells`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(column.type) or not pc.any(pc.starts_with(column, "'")).as_py():
+        return column
+    return pc.replace_substring_regex(column, rf"\A'({FORMULA})", r"\1")
 
 
 def _read_json_lines(path: Path) -> list[dict[str, Any]]:

@@ -51,9 +51,9 @@ class Workspace:
         return self.root / "ledger"
 
     @property
-    def judgements(self) -> str:
-        """The address of the judgements table: ``HELDOUT_JUDGEMENTS``, else SQLite in the folder."""
-        return os.environ.get("HELDOUT_JUDGEMENTS") or f"sqlite:///{self.root / 'judgements.db'}"
+    def judgements(self) -> str | Path:
+        """Where judgements are: the address ``HELDOUT_JUDGEMENTS``, else an SQLite file in the folder."""
+        return os.environ.get("HELDOUT_JUDGEMENTS") or self.root / "judgements.db"
 
 
 def slug(text: str) -> str:

@@ -6,18 +6,19 @@ import hashlib
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Executor, Progress, no_progress
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import atomic_folder, sha256_file
+from heldout.core.files import atomic_folder, held, remove_folder, sha256_file
 from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, Source, Sources
-from heldout.data.testset.card import Card
+from heldout.data.testset.card import Card, same_tables
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
-from heldout.data.testset.testset import TestSet, load, make_testset, save
+from heldout.data.testset.testset import TestSet, account, load, make_testset, save
 
 UNKNOWN = "unknown"
 _INHERITED = ("source", "licence", "attribution")
@@ -148,9 +149,35 @@ def build_recipe(
             f"recipe {recipe.name} was given parameters of {type(chosen).__name__}",
             fix=f"give {recipe.parameters.__name__}",
         )
-    built = recipe.build(given, chosen, seed=seed, context=BuildContext(runs, executor, progress))
-    testset = assemble(recipe, given, chosen, seed, built, name=name or folder.name, folder=folder)
-    return BuiltSet(_save(testset, built, folder, replace=replace), built.report)
+    stated = _stated(recipe, chosen, seed)
+    _check_free(folder, None if replace else stated)
+    with ExitStack() as stack:
+        context = BuildContext(runs, executor, progress, stack)
+        built = recipe.build(given, chosen, seed=seed, context=context)
+        named = name or folder.name
+        testset = assemble(recipe, given, chosen, seed, built, name=named, folder=folder)
+        with held(folder):
+            testset = _save(testset, built, folder, replace=replace)
+    return BuiltSet(testset, built.report)
+
+
+def _stated(recipe: Recipe, parameters: Any, seed: int) -> dict[str, Any]:
+    """What a card says of how its set was made."""
+    recorded = recipe.recorded(parameters)
+    return {"name": recipe.name, "version": recipe.version, "parameters": recorded, "seed": seed}
+
+
+def _check_free(folder: Path, stated: Mapping[str, Any] | None) -> None:
+    """Refuse a folder that holds what this recipe cannot give, before any work."""
+    if (folder / "card.json").exists():
+        known = Card.read(folder / "card.json")
+        if stated is not None and known.recipe != stated:
+            raise ExistsError(
+                f"{folder} holds another test set ({known.content_hash[:12]}), made otherwise",
+                fix="use another --name, or --replace",
+            )
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
 
 
 def run_recipe(recipe: Recipe, sources: Source | Sources, **request: Any) -> TestSet:
@@ -207,12 +234,7 @@ def assemble(
     card = Card(
         name=name,
         label_space=built.label_space.name,
-        recipe={
-            "name": recipe.name,
-            "version": recipe.version,
-            "parameters": recipe.recorded(parameters),
-            "seed": seed,
-        },
+        recipe=_stated(recipe, parameters, seed),
         parents=tuple(
             {
                 "name": sources[role].name,
@@ -353,17 +375,14 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
     """Write the set with its files in one step; the same set again is no change."""
     if (folder / "card.json").exists() and not replace:
         known = Card.read(folder / "card.json")
-        if known.recipe == testset.card.recipe and (
-            testset.card.tables.items() <= known.tables.items()
-        ):
+        same = same_tables(known, testset.card)
+        if same and account(known) == account(testset.card):
             return load(folder)
+        hashes = f"{known.content_hash[:12]}, this one is {testset.card.content_hash[:12]}"
+        how = "the same images, made from other sources or in another way" if same else hashes
         raise ExistsError(
-            f"{folder} holds another test set ({known.content_hash[:12]}, this one is "
-            f"{testset.card.content_hash[:12]})",
-            fix="use another --name, or --replace",
+            f"{folder} holds another test set ({how})", fix="use another --name, or --replace"
         )
-    if folder.exists() and not (folder / "card.json").exists() and any(folder.iterdir()):
-        raise ExistsError(f"{folder} exists and is not a test set", fix="name another folder")
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
         save(testset, temporary)
         rows = testset.images.select(["image_id", "path"]).to_pylist() if built.files else []
@@ -389,3 +408,5 @@ def _move(rendered: Rendered, folder: Path) -> None:
         if target.exists():
             raise HeldoutError(f"a recipe rendered {path.name!r}, which is taken in a test set")
         shutil.move(path, target)
+    if rendered.work is not None:
+        remove_folder(rendered.work)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -92,12 +93,14 @@ class Rendered:
 
     ``folder``  its content is moved into the set, not copied: a large set is written once
     ``root``    where in the set: ``images``, or ``.`` for the set's own folder
+    ``work``    the folder of work, of no use without the images, that goes when they are moved
 
     The recipe's images table gives ``path``, ``sha256``, ``width`` and ``height`` of each.
     """
 
     folder: Path
     root: str = "images"
+    work: Path | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,12 +144,14 @@ class RecipeResult:
 class BuildContext:
     """Where a recipe does its heavy work: content-addressed, so that a killed build resumes.
 
-    ``runs``  the folder of resumable work. A recipe writes nowhere else.
+    ``runs``   the folder of resumable work. A recipe writes nowhere else.
+    ``stack``  what a recipe enters here is left when its set is written
     """
 
     runs: Path
     executor: Executor | None = None
     progress: Progress = no_progress
+    stack: ExitStack = field(default_factory=ExitStack)
 
     def complete(self, job: Job, units: Iterable[Unit]) -> JobResults:
         """The results of all units; a unit that fails ends the build, and the rest is kept."""

@@ -52,15 +52,14 @@ def import_testset(request: ImportTestsetRequest, context: Context) -> Result:
     """Read test sets, and save them in the workspace; the lists of CLIP-GeoYFCC are counted too."""
     parent = None if request.parent is None else context.find(request.parent, find_testset)
     released = request.format == "clip-geoyfcc"
-    made = []
-    for path in request.paths[:1] if released else request.paths:
-        testset = read_asked(request, path, parent)
+    paths = request.paths[:1] if released else request.paths
+    made = [read_asked(request, path, parent) for path in paths]  # all, before any is saved
+    for testset in made:
         for text in testset.card.notes:
             context.note(f"{testset.name}: {text}")
-        if not request.plan:
-            folder = context.workspace.testsets / testset.name
-            testset = save(testset, folder, replace=request.replace)
-        made.append(testset)
+    if not request.plan:
+        place = context.workspace.testsets
+        made = [save(item, place / item.name, replace=request.replace) for item in made]
     numbers = counts(dict(made[0].card.counts), testset=made[0].name) if released else []
     return Result(
         records=[*(_imported(testset, len(testset)) for testset in made), *numbers],

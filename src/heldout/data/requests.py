@@ -33,15 +33,21 @@ FORMAT = "Format of the files."
 
 
 class VerifyRequest(Request, frozen=True, kw_only=True):
-    """Check tables, hashes and image files against the card.
+    """Check what is stored against its checksums and hashes, and image files.
 
-    Nothing is changed. With --audit, or anything to compare with, also look for images and classes
-    that should not be as they are; --json lists every one of them.
+    Test sets and pools with their predictions; without a name also vectors and judgements; files of
+    saved records by path. Nothing is changed without --repair. With --audit, or anything to compare
+    with, also look for images and classes that should not be as they are; --json lists every one.
     """
 
     testsets: Annotated[
-        tuple[str, ...], argument("Test sets and pools: names or paths; all by default.")
+        tuple[str, ...],
+        argument("Test sets and pools: names or paths; saved records: paths; all by default."),
     ] = ()
+    repair: Annotated[
+        bool,
+        option("Remove damaged predictions and vectors, to be made again; add missing checksums."),
+    ] = False
     images: Annotated[
         bool, option("Also compare every image file with its hash, and decode it.", flag="files")
     ] = True
@@ -218,6 +224,8 @@ class ImportTestsetRequest(Request, frozen=True, kw_only=True):
         unused(self, f"{{format}} {format}", *(name for name in every if name not in used))
         if format == "imagenet-m" and self.parent is None:
             raise RequestError("{parent} is missing", fix="name the set that images are part of")
+        if format == "clip-geoyfcc":
+            needs(self, "id_column", "frame")
 
 
 class ImportTruthRequest(Request, frozen=True, kw_only=True):
@@ -255,6 +263,7 @@ class ImportJudgementsRequest(Request, frozen=True, kw_only=True):
             "class-reviews",
             "blacklist",
             "near-duplicates",
+            "duplicate-reviews",
             "label-errors",
             "mistakes",
         ],
@@ -334,3 +343,4 @@ class FetchRequest(Request, frozen=True, kw_only=True):
         """A list of sets fetches nothing."""
         if self.testset is None:
             unused(self, "a list of test sets", "out", "local", "mirrors")
+        excludes(self, "local", "mirrors")

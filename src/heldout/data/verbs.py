@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from heldout.core.context import Context, Result
-from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_FAULT, NotFound
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotFound
 from heldout.core.records import Table, counts
 from heldout.data.importing.audit import (
     Audit,
@@ -35,11 +35,12 @@ from heldout.data.testset.catalogue import cite as citations
 from heldout.data.testset.catalogue import find_folder
 from heldout.data.testset.diff import diff as compare
 from heldout.data.testset.exporters.formats import export
+from heldout.data.testset.verify import Verification
 from heldout.data.testset.verify import verify as verify_folder
 
 
-def verify(request: VerifyRequest, context: Context) -> Result:
-    """Check sets against their cards and, where asked, their content."""
+def verify_sets(request: VerifyRequest, context: Context) -> list[tuple[Path, Verification]]:
+    """Check sets against their cards: those that are named, or all."""
     place = context.workspace
     folders = [find_folder(place, name, pools=True) for name in request.testsets] or [
         entry.folder for entry in (*list_testsets(place), *list_pools(place))
@@ -49,21 +50,11 @@ def verify(request: VerifyRequest, context: Context) -> Result:
             f"no test sets in {place.testsets} and no pools in {place.pools}",
             fix="import or collect one first",
         )
-    found = [verify_folder(folder, images=request.images) for folder in folders]
-    lines = [
-        f"  {problem.severity}: {problem.file}: {problem.message}: {problem.fix}"
-        for item in found
-        for problem in item.findings
-    ]
-    audits = [_audit(request, name, context) for name in request.testsets if request.audits]
-    return Result(
-        records=[*found, *audits],
-        lines=[*lines, *(line for item in audits for line in item.lines)],
-        code=EXIT_DONE if all(item.ok for item in found) else EXIT_FAULT,
-    )
+    return [(folder, verify_folder(folder, images=request.images)) for folder in folders]
 
 
-def _audit(request: VerifyRequest, name: str, context: Context) -> Audit:
+def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
+    """What is wrong with the content of a set."""
     others: dict[str, TestSet | tuple[str, ...]] = {}
     for other in request.other:
         path = Path(other)

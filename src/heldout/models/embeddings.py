@@ -5,7 +5,7 @@ The vectors of a pool are kept under what they depend on, the encoder and the im
 never run the encoder on an image again. ::
 
     FOLDER/
-      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded
+      embedding.json     schema_version, name, encoder, dimension, rows, what was embedded, checksums
       vectors.npy        float32 or float16 (rows, d); a row of NaN has no vector
       ids.txt            one id per line, in the order of the rows
 
@@ -16,7 +16,7 @@ whole.
 
 from __future__ import annotations
 
-import shutil
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ import numpy as np
 from heldout.core.arrays import load_array, load_arrays
 from heldout.core.engine import JobResults, Progress, Shard, Threads, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import ShardsMissing, map_units
+from heldout.core.engine.results import remove_job, working
 from heldout.core.errors import (
     BadFile,
     HeldoutError,
@@ -37,6 +38,10 @@ from heldout.core.errors import (
 from heldout.core.files import (
     atomic_folder,
     canonical_json,
+    checksum,
+    damaged,
+    mapped,
+    sealed,
     sha256_file,
     sha256_text,
     write_json,
@@ -70,6 +75,7 @@ class _Head(TypedDict):
     dimension: int
     dtype: str
     failures: NotRequired[dict[str, str]]
+    files: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,26 +170,30 @@ def embed(
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
         for unit in some:
             rows = unit.payload
-            bad, made = unpack_arrays(results.path(unit.key))
+            bad, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
             vectors[rows.start : rows.stop] = made["vectors"]
             for place, row in enumerate(rows):
                 failures.pop(row, None)
                 if place in bad:
                     failures[row] = bad[place]
 
-    if known is None:
-        make(units, shard)
-    else:
+    def readable() -> list[Unit]:
+        # A file that was not there, or was looked for in the wrong folder, may be there by now.
+        rows = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
+        return [unit for unit in units if not rows.isdisjoint(unit.payload)]
+
+    if known is not None:
         vectors[:] = known.vectors
-    # A file that was not there, or was looked for in the wrong folder, may be there by now.
-    readable = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
-    again = [unit for unit in units if not readable.isdisjoint(unit.payload)]
-    if known is not None and not again:
-        return known
-    for unit in again:
-        results.path(unit.key).unlink(missing_ok=True)
-    if again:
-        make(again, None)
+        if not readable():
+            remove_job(results.folder)
+            return known
+    with working(results):
+        if known is None:
+            make(units, shard)
+        if again := readable():
+            for unit in again:
+                results.path(unit.key).unlink(missing_ok=True)
+            make(again, None)
     if ids and len(failures) == len(ids):
         raise NotApplicable(
             f"none of the {len(ids)} images of {pool.name} could be read "
@@ -197,7 +207,7 @@ def embed(
         "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
     }
     write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
-    shutil.rmtree(results.folder, ignore_errors=True)
+    remove_job(results.folder)
     return read_embeddings(folder)
 
 
@@ -268,7 +278,8 @@ def write_embeddings(folder: Path, embeddings: Embeddings, *, replace: bool = Fa
             "dtype": vectors.dtype.name,
             **embeddings.facts,
         }
-        write_json(temporary / _HEAD, head)
+        head["files"] = {name: checksum(mapped(temporary / name)) for name in (_VECTORS, _IDS)}
+        write_json(temporary / _HEAD, sealed(head))
 
 
 def is_embeddings(path: Path) -> bool:
@@ -296,6 +307,9 @@ def _read_folder(path: Path) -> Embeddings:
     if not (path / _HEAD).is_file():
         raise NotFound(f"{path} has no {_HEAD}", fix="give a folder that heldout annotate wrote")
     head = read_facts(path / _HEAD, _Head, newest=SCHEMA_VERSION, fix="embed again")
+    for name, known in head.get("files", {}).items():
+        if not (path / name).is_file() or checksum(mapped(path / name)) != known:
+            raise damaged(path / name, "remove the folder: the same command embeds again")
     ids = _read_ids(path / _IDS)
     found = _checked(path / _VECTORS, load_array(path / _VECTORS, mapped=True), ids, head)
     if len(found) != head["rows"]:

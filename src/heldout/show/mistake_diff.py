@@ -192,13 +192,8 @@ def draw(request: MistakeDiffRequest, result: Result, context: Context) -> None:
     """The page of ``mistakes diff``, under its first truth, where a file for it is named."""
     if request.out is None:
         return
-    changes, inputs = result.drawn
-    study = study_mistakes(
-        changes.verdicts,
-        peers=list(inputs.predictions(changes.verdicts.truth.name)),
-        label_map=inputs.label_map,
-        workspace=context.workspace,
-    )
+    changes = result.drawn
+    study = study_mistakes(changes.verdicts, workspace=context.workspace)
     write_mistake_diff(
         MistakeDiff(study=study, old=changes.old, new=changes.new_model), request.out
     )

@@ -20,7 +20,6 @@ from heldout.show.wording import (
     metric_name,
     percent,
     score_cell,
-    slice_text,
     value_text,
 )
 
@@ -96,12 +95,11 @@ def category_figure(section: MistakeSection) -> Figure:
                 at = {"model": model, "slot": slot, "category": category}
                 bars.append((at, total, pieces, {"label": label, "short": short}))
     rows, ends, how = _bars(bars)
-    most = max(section.categories, key=lambda c: section.cell(shown[0], c, ALL), default="")
+    listed = (f"{c} {count(section.cell(shown[0], c, ALL))}" for c in section.categories)
     return figure(
         ("mistakes", section.testset, section.truth, "categories"),
         f"Bars of the mistakes of {', '.join(shown)} on {section.testset} by category, cut by "
-        f"severity. {most} is the most frequent for {shown[0]}: "
-        f"{count(section.cell(shown[0], most, ALL))}.",
+        f"severity. {shown[0]}: {', '.join(listed)}.",
         group=section.key,
         title="Categories and severity",
         caption=f"Mistakes of each category as a share of images; numbers are mistakes.{how}",
@@ -196,12 +194,11 @@ def slice_figure(section: MistakeSection, column: str, kind: ColumnType | None) 
     )
     cut = f" The {MOST_VALUES} values with the most mistakes, of {len(every)}."
     unit = f" ({kind.unit})" if kind is not None and kind.unit else ""
-    highest = max(lead, key=lambda name: (_error_rate(lead[name]), name))
+    rates = [_error_rate(found) for found in lead.values()]
     return figure(
         ("mistakes", section.testset, section.truth, "by", column),
         f"Bars of the share of images of {section.testset} that {models[0]} gets wrong by {column}, "
-        f"cut by category. Highest: {slice_text(parse_slice(highest))}, "
-        f"{percent(_error_rate(lead[highest]))} %.",
+        f"cut by category: {percent(min(rates))} to {percent(max(rates))} %.",
         group=section.key,
         columns=(column,),
         title=f"By {column.replace('_', ' ')}{unit}",
@@ -246,7 +243,7 @@ def _learning_curves(section: LearningSection, metric: str) -> Figure:
         if record.labels is not None and record.value is not None
     ]
     last = max(row["labels"] for row in rows)
-    best = max((row for row in rows if row["labels"] == last), key=lambda row: float(row["value"]))
+    ends = [f"{row['strategy']} {row['text']}" for row in rows if row["labels"] == last]
     cut = (
         f" Shown are those with the highest curves of {len(section.strategies)}: chance has helped "
         "them too. All are in the tables."
@@ -258,7 +255,7 @@ def _learning_curves(section: LearningSection, metric: str) -> Figure:
     return figure(
         ("learning", section.testset, section.truth, metric),
         f"Curves of {axis} on {section.testset} over the number of labels for {', '.join(names)}. At "
-        f"{last:,} labels {best['strategy']} is highest: {best['text']}.",
+        f"{last:,} labels: {'; '.join(ends)}.",
         title=f"{axis.capitalize()} over labels",
         caption="Means over seeds with intervals; all start from the same labels."
         + (cut if len(section.strategies) > len(names) else ""),

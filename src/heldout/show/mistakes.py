@@ -158,7 +158,8 @@ class MistakeSection:
         said = [f"{count(tally.n)} {text}" for text, tally in found.items() if tally and tally.n]
         share = "" if total.value is None else f", {percent(total.value)}{PERCENT}"
         made = f"{model} makes {plural(total.n, 'mistake')} on {plural(total.of, 'image')}{share}"
-        return f"{made}. Categories: {'; '.join(said) or 'none'}."
+        source = f" Proposed from: {total.evidence}." if total.evidence else ""
+        return f"{made}. Categories: {'; '.join(said) or 'none'}.{source}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any
 from heldout import __version__
 from heldout.core.context import Context, Result
 from heldout.core.errors import BadFile
-from heldout.core.files import read_json
+from heldout.core.files import read_json, unsealed
 from heldout.core.workspace import Workspace
 from heldout.data.testset import Entry, TestSet, list_testsets, load
 from heldout.measure.evaluation.flow import MistakeCollector, Results
@@ -18,6 +18,7 @@ from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.verbs import report_path
 from heldout.measure.mistakes.tally import Study
 from heldout.measure.score.records import Record, Score, Summary, Tally, from_dict, is_discovery
+from heldout.measure.score.slices import CLASS, class_names, parse_slice
 from heldout.models.predictions import PredictionStore, StoredRun
 from heldout.show.mistakes import gallery
 from heldout.show.page import write_report
@@ -36,7 +37,7 @@ def read_records(path: Path) -> list[Record]:
     if not isinstance(value, list):
         raise BadFile(path, "is not an array of records", fix=fix)
     try:
-        return [from_dict(item) for item in value]
+        return [from_dict(unsealed(item, path, fix=fix)) for item in value]
     except (KeyError, TypeError, AttributeError) as error:
         raise BadFile(path, f"has something that is not a record ({error})", fix=fix) from None
 
@@ -102,11 +103,14 @@ def report_data(
 
     if studies is None:
         studies = list(_studies(records, runs, testset, store, workspace))
+    sliced = {s.testset for s in scores if CLASS in parse_slice(s.slice)} & set(used)
+    classes = {name: class_names(space) for name in sliced if (space := testset(name).label_space)}
     imported = [note for _, run in scored for note in run.run.get("notes", ())]
     return ReportData(
         title=title,
         records=records,
         columns={name: entry.card.columns for name, entry in used.items()},
+        classes=classes,
         provenance=[*map(_testset_row, used.values()), *(_run_row(*one) for one in scored)],
         warnings=[*warnings, *_warnings(scores, entries), *imported],
         notes=list(notes),
@@ -164,7 +168,8 @@ def _studies(
 ) -> Iterator[Study]:
     """The mistakes behind tallies, from the stored predictions with the very hash of the tallies.
 
-    Scores under a label map have none: records do not hold the map itself.
+    Scores under a label map have none, nor have tallies with other evidence than the hierarchy: records
+    hold neither the map nor the evidence itself.
     """
     mapped = {
         s.testset for s in records if isinstance(s, Score) and s.label_map not in ("", "identity")
@@ -180,8 +185,10 @@ def _studies(
             if truth in testset(name).truths:
                 collector = MistakeCollector(testset(name), truth=truth)
                 for run in chosen:
-                    collector.see(store.read(run))
-                yield collector.study(workspace=workspace)
+                    collector.see(store.read(run, values=False))
+                study = collector.study(workspace=workspace)
+                if {r.evidence for r in mine if r.truth == truth} == {study.evidence}:
+                    yield study
 
 
 def _testset_row(entry: Entry) -> dict[str, Any]:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from heldout.core.errors import UserError
 from heldout.core.records import with_limits
-from heldout.measure.score.fits import AXES, from_axes, line
+from heldout.measure.score.fits import AXES, from_axes
 from heldout.measure.score.memberships import weighted_line
 from heldout.measure.score.records import Comparison, Fit, Score, Summary
-from heldout.measure.score.slices import parse_slice
+from heldout.measure.score.slices import CLASS, parse_slice, value_words
 from heldout.show import charts
 from heldout.show.axes import CurveAxis, domain, position, tick_axis, ticks
 from heldout.show.charts import Figure, Row, Spec, figure, number
@@ -39,12 +39,13 @@ from heldout.show.wording import (
     score_cell,
     signed,
     value_text,
-    value_words,
 )
 
 FloatArray = npt.NDArray[np.float64]
-MOST_VALUES = 40
-"""Values of a column of names, above which a figure shows the worst only."""
+MOST_VALUES, MOST_BARS = 40, 24
+"""Values of a column of names, above which a heat map, or bars, show the lowest only."""
+FEW = 8
+"""Images of a value of names below which a bar says next to nothing."""
 _MOST_METRICS = 7
 _SETS_A_FIGURE = 4
 _MOST_PAIRS = 60
@@ -66,20 +67,16 @@ def all_figures(view: ReportView) -> list[Figure]:
 # ---- accuracy on a new test set against the baseline ---------------------------------------------
 
 
-def confidence_band(x: FloatArray, y: FloatArray, at: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The 95 % band of the mean in ordinary least squares: ``ŷ ± t·s·√(1/n + (x−x̄)²/Sxx)``.
-
-    ``x`` and ``y`` are the models' positions, ``at`` where the band is wanted; ``s`` is the
-    residual deviation with n − 2 degrees of freedom. Needs three models and two distinct x.
-    """
-    from scipy.special import stdtrit
-
-    n, centre, fit = len(x), x.mean(), line(x, y)
-    middle = fit.slope * at + fit.intercept
-    s = np.sqrt(((y - fit.slope * x - fit.intercept) ** 2).sum() / (n - 2))
-    sxx = ((x - centre) ** 2).sum()
-    half = stdtrit(n - 2, 0.975) * s * np.sqrt(1 / n + (at - centre) ** 2 / sxx)
-    return middle - half, middle + half
+def confidence_band(fit: Fit, at: FloatArray) -> FloatArray:
+    """The band of a line at ``at`` (n,): rows of x, low and high (n, 3); none without an interval."""
+    if fit.covariance is None or fit.slope_high is None or fit.covariance[0] <= 0:
+        return np.empty((0, 3))
+    slope, both, intercept = fit.covariance
+    rise, start = fit.line
+    quantile = (fit.slope_high - rise) / np.sqrt(slope)
+    half = quantile * np.sqrt(np.maximum(slope * at**2 + 2 * both * at + intercept, 0.0))
+    middle = rise * at + start
+    return np.stack([at, middle - half, middle + half], axis=1)
 
 
 def scatter_figures(view: ReportView) -> Iterator[Figure]:
@@ -118,19 +115,19 @@ def _scatter(view: ReportView, changes: Sequence[Change], axes: str, fit: Fit | 
     caption, alt = f"{models}; dashed: equal accuracy.", ""
     if fit is not None:
         titles["off"] = "off the line"
-        slope = f"{fit.slope:.3f}"
+        slope = f"{fit.line[0]:.3f}"
         if fit.slope_low is not None and fit.slope_high is not None:
             slope += f" ({fit.slope_low:.3f} to {fit.slope_high:.3f})"
         of = plural(fit.models, "model")
         caption += f" Line: slope {slope}, R² {fit.r2:.3f}, through {of}."
-        alt = f" The fitted line has slope {fit.slope:.2f} and R² {fit.r2:.3f}."
-        xs, ys = (np.array([row[key] for row in rows]) for key in "xy")
-        if _is_line_of(fit, xs, ys):
-            at = np.linspace(*x_domain, 48)
-            band = np.stack([at, *confidence_band(xs, ys, at)], axis=1).tolist()
+        alt = f" The fitted line has slope {fit.line[0]:.2f} and R² {fit.r2:.3f}."
+        band = confidence_band(fit, np.linspace(*x_domain, 48)).tolist()
+        if band:
             layers.append(charts.band([{"x": a, "y": b, "y2": c} for a, b, c in band], x, y))
-            caption += f" Band: pointwise 95{PERCENT} of the line over models."
-        fitted = line_ends(fit.slope, fit.intercept, x_domain, y_domain)
+            caption += f" Band: pointwise, of the line; {fit.interval}."
+        elif fit.reason:
+            caption += f" No interval: {fit.reason}."
+        fitted = line_ends(*fit.line, x_domain, y_domain)
         layers.append(charts.line(fitted, x, y))
     below = sum(c.difference < 0 for c in changes)
     mean = sum(c.difference for c in changes) / len(changes)
@@ -163,7 +160,8 @@ def _scatter_row(axes: str, change: Change, fit: Fit | None) -> Row:
         row[f"{key}_text"] = str(replace(score_cell(score), text=text))
     row["change"] = f"{points(change.difference, digits=2)} points"
     if fit is not None:
-        expected = float(from_axes(np.array([fit.slope * row["x"] + fit.intercept]), axes)[0])
+        slope, intercept = fit.line
+        expected = float(from_axes(np.array([slope * row["x"] + intercept]), axes)[0])
         row["residual"] = change.new.value - expected
         row["off"] = f"{points(row['residual'], digits=2)} points"
     return row
@@ -197,15 +195,6 @@ def line_ends(
     elif not y_domain[0] <= intercept <= y_domain[1]:
         return []
     return [{"x": x, "y": slope * x + intercept} for x in (low, high)] if low <= high else []
-
-
-def _is_line_of(fit: Fit, x: FloatArray, y: FloatArray) -> bool:
-    """Whether a fit is the least-squares line of just these models, so that it has a band."""
-    if fit.models != len(x) or len(x) < 3 or np.ptp(x) == 0:
-        return False
-    ours = line(x, y)
-    ends = [fit.slope, fit.intercept]
-    return bool(np.allclose([ours.slope, ours.intercept], ends, rtol=1e-3, atol=1e-3))
 
 
 # ---- all models on one test set, and their changes -----------------------------------------------
@@ -246,12 +235,11 @@ def _overview(testset: str, found: Mapping[str, Mapping[str, Score]]) -> Figure:
         }
         for s in scores
     ]
-    best = models[0]
-    value = f", {value_text(first, lead[best].value)}" if best in lead else ""
+    ends = [value_text(first, end([s.value for s in lead.values()])) for end in (min, max)]
     return figure(
         ("scores", testset),
         f"Dot plot of {', '.join(names)} of {plural(len(models), 'model')} on {testset}. "
-        f"Highest {names[0]}: {best}{value}.",
+        f"{names[0]}: {ends[0]} to {ends[1]}.",
         section="accuracy",
         title=testset,
         group=testset,
@@ -298,7 +286,7 @@ def change_figure(view: ReportView, sets: Sequence[str]) -> Figure:
     return figure(
         ("changes",),
         f"Dot plot of the change in {metric} of {plural(len(order), 'model')} from "
-        f"{view.baseline}: {spread}. Highest: {order[0]}; lowest: {order[-1]}.",
+        f"{view.baseline}: {spread}.",
         title=f"Change from {view.baseline}",
         caption=f"New minus baseline, {metric}; models in order of their mean change."
         + interval_names(_both_scores(found), how),
@@ -330,7 +318,7 @@ def slice_figures(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     if len(kinds) == 2:
         yield _heat_map(view, panel)
     elif kinds == ["categorical"]:
-        yield _bars(view, panel)
+        yield from _bars(view, panel)
     else:
         yield from _curves(view, panel)
 
@@ -357,12 +345,12 @@ def _slice_figure(
         caption = f"No intervals: {panel.every[0].reason}."
     elif whole and panel.overall:
         caption += " Dashed: the model on the whole set."
-    lowest = min(panel.every, key=lambda s: (s.value, s.slice))
+    values = [score.value for score in panel.every]
+    ends = [value_text(panel.every[0].metric, end(values)) for end in (min, max)]
     return figure(
         ("slices", panel.testset, *panel.columns, *([variant] if variant else [])),
         f"{form} of {metric_name(view.metric)} on {panel.testset} by {title} for "
-        f"{', '.join(panel.shown)}. Lowest of all models: {value_text(lowest.metric, lowest.value)} "
-        f"by {lowest.model} where {lowest.slice}.",
+        f"{', '.join(panel.shown)}: {ends[0]} to {ends[1]} over all models.",
         title=title,
         group=panel.testset,
         columns=panel.columns,
@@ -395,38 +383,49 @@ def _overall(panel: SlicePanel, way: str) -> Spec:
     return charts.overall_line(way, rows, several=panel.several)
 
 
-def _worst(view: ReportView, means: Mapping[str, float]) -> tuple[list[str], str]:
-    """At most :data:`MOST_VALUES` values, the worst first; and words where others are left out."""
+def _worst(
+    view: ReportView, means: Mapping[str, float], most: int = MOST_VALUES
+) -> tuple[list[str], str]:
+    """At most some values, the worst first; and words where others are left out."""
     ordered = sorted(means, key=lambda value: (merit(view.metric, means[value]), value))
-    if len(ordered) <= MOST_VALUES:
+    if len(ordered) <= most:
         return ordered, ""
     end = "lowest" if higher_is_better(view.metric) else "highest"
-    return ordered[:MOST_VALUES], f" The {MOST_VALUES} {end} of {len(ordered)} values"
+    return ordered[:most], f" The {most} {end} of {len(ordered):,} values"
 
 
-def _bars(view: ReportView, panel: SlicePanel) -> Figure:
+def _bars(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
     column = panel.columns[0]
-    worst, cut = _worst(view, _means((parse_slice(s.slice)[column], s.value) for s in panel.every))
+    means = _means((parse_slice(s.slice)[column], s.value) for s in panel.every if s.n >= FEW)
+    if not means:
+        return
+    small = len(panel.values()) - len(means)
+    worst, cut = _worst(view, means, MOST_BARS)
+    extra = f"{cut} as observed; of so many, some are by chance." if cut else ""
+    if small:
+        extra += f" Of {plural(small, 'further value')} there are fewer than {FEW} images."
     values = [v for v in panel.values() if v in worst] if panel.types[0].order else worst
+    classes = panel.classes if column == CLASS else {}
+    names = [classes.get(value, value) for value in values]
     titles = {"model": "model", "at": column, "text": "score", "n": "images"}
     x = number("value", _value_axis(view))
     rows = [
-        _score_row(scores[value,]) | {"at": value}
+        _score_row(scores[value,]) | {"at": name}
         for scores in panel.scores.values()
-        for value in values
+        for value, name in zip(values, names, strict=True)
         if (value,) in scores
     ]
-    return _slice_figure(
+    yield _slice_figure(
         view,
         panel,
         "Bars",
-        cut and f"{cut}.",
+        extra,
         rows=rows,
         titles=titles,
         names=panel.shown,
         height=(8 + 10 * len(panel.shown)) * len(values),
         grows=True,
-        encoding={"y": charts.names_down("at", values, grid=False)},
+        encoding={"y": charts.names_down("at", names, grid=False)},
         layer=[charts.grouped_bars(x, titles, several=panel.several), _overall(panel, "x")],
     )
 
@@ -709,16 +708,18 @@ def comparison_figures(view: ReportView) -> Iterator[Figure]:
     for (testset, metric), group in groups.items():
         ordered = sorted(group, key=lambda c: (-c.difference, c.model, c.other))
         kept = sorted(ordered, key=lambda c: -abs(c.difference))[:_MOST_PAIRS]
-        yield _comparison(testset, metric, [c for c in ordered if c in kept], len(group))
+        yield _comparison(view, testset, metric, [c for c in ordered if c in kept], len(group))
 
 
-def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int) -> Figure:
+def _comparison(
+    view: ReportView, testset: str, metric: str, pairs: Sequence[Comparison], of: int
+) -> Figure:
     name = metric_name(metric)
     rows: list[Row] = [
         {
             "pair": f"{c.model} − {c.other}",
             **limits(c.difference, c, 100),
-            "sure": c.low is not None and c.high is not None and (c.low > 0 or c.high < 0),
+            "sure": view.is_stated(c),
             "text": str(points_cell(c.difference, c, 2, 2, " points")),
             "p": p_text(c.p) or "none",
         }
@@ -728,11 +729,11 @@ def _comparison(testset: str, metric: str, pairs: Sequence[Comparison], of: int)
     tests = sorted({c.test for c in pairs if c.test})
     return figure(
         ("comparisons", testset, metric),
-        f"Differences in {name} on {testset} for {plural(of, 'pair')} of models; largest: "
-        f"{rows[0]['pair']}, {rows[0]['text']}.",
+        f"Differences in {name} on {testset} for {plural(of, 'pair')} of models: "
+        f"{rows[-1]['text']} to {rows[0]['text']}.",
         title=f"{name} on {testset}",
         group=testset,
-        caption="First model minus second; blue where the interval leaves out zero."
+        caption="First model minus second; blue where the two are told apart."
         + (f" Test: {', '.join(tests)}." if tests else "")
         + cut,
         **charts.dot_plot(

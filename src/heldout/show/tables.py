@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from heldout.measure.evaluation.headlines import statements
 from heldout.measure.mistakes.panel import JUDGED
 from heldout.measure.mistakes.tally import ALL, EXPLAINED_CATEGORIES, MAJOR
 from heldout.measure.score.records import (
@@ -13,10 +14,14 @@ from heldout.measure.score.records import (
     DISCOVERED_P,
     DISCOVERED_REST,
     SEARCHED,
-    Score,
     Summary,
 )
-from heldout.measure.score.slices import number_of, parse_slice
+from heldout.measure.score.slices import (
+    format_slice,
+    number_of,
+    parse_slice,
+    value_words,
+)
 from heldout.show.mistakes import MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.view import Change, ReportView, SlicePanel
@@ -25,8 +30,6 @@ from heldout.show.wording import (
     PERCENT,
     Cell,
     count,
-    higher_is_better,
-    is_share,
     metric_name,
     percent,
     plural,
@@ -36,14 +39,12 @@ from heldout.show.wording import (
     score_cell,
     sentence,
     signed,
-    slice_text,
     value_text,
-    value_words,
 )
 
-_FEW = 8  # images of a slice below which its score says next to nothing
 _MOST_SETS = 6
-_MOST_WORST = 2
+_MOST_STATED = 8
+_MOST_TALLIES = 2
 _MOST_ROWS = 12
 
 
@@ -59,50 +60,39 @@ class MainResult(NamedTuple):
 
 
 def findings(view: ReportView) -> list[MainResult]:
-    """The main results, each with its leading number; all of them are in the tables too."""
+    """Scores or changes of whole sets, what may be stated of them, and mistakes."""
     found = [_change(view, changes) for changes in view.changes.values()][:_MOST_SETS]
     if not found:
-        found = [_best(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
-    found += _worst(view)
-    parts = [part for part in view.mistakes[:_MOST_WORST] if part.cell(part.models[0], ALL, ALL)]
-    return found + [_mistakes(part) for part in parts if _explained(part)]
+        found = [_score(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
+    found += [MainResult(*one) for one in statements(view.data.records)][:_MOST_STATED]
+    return found + [_mistakes(part) for part in view.mistakes[:_MOST_TALLIES] if _explained(part)]
 
 
 def _change(view: ReportView, found: Sequence[Change]) -> MainResult:
     testset = found[0].testset
     mean = sum(change.difference for change in found) / len(found)
-    text = f"{sentence(metric_name(view.metric))} {'falls' if mean < 0 else 'rises'}"
-    text += f" from {view.baseline} to {testset}"
-    if len(found) == 1:
-        ends = points_cell(mean, found[0]).ends
-        text += f" ({found[0].model})" + (f", interval {ends}." if ends else ".")
-        return MainResult(points(mean), "points", text)
-    least = min(found, key=lambda c: (c.difference, c.model))
-    most = max(found, key=lambda c: (c.difference, c.model))
-    moved = sum(change.new_rank != change.old_rank for change in found)
-    text += (
-        f", the mean of {plural(len(found), 'model')}: between {points(least.difference)} "
-        f"({least.model}) and {points(most.difference)} ({most.model}). {moved or 'None'} of them "
-        f"{'changes' if moved == 1 else 'change'} rank."
-    )
-    key = (testset, view.baseline, view.metric, "linear")
-    fits = [fit for fit in view.fits if (fit.testset, fit.baseline, fit.metric, fit.axes) == key]
-    if fits:
-        text += (
-            f" A point more on the baseline goes with {fits[0].slope:.2f} points more here "
-            f"(R² {fits[0].r2:.3f})."
-        )
+    of = found[0].model if len(found) == 1 else f"mean of {plural(len(found), 'model')}"
+    known = [(c.low, c.high) for c in found if c.low is not None and c.high is not None]
+    ends = ""
+    if len(known) == len(
+        found
+    ):  # the mean of intervals holds for the mean, however models go together
+        ends = " to ".join(points(sum(each) / len(each)) for each in zip(*known, strict=True))
+    text = f"{sentence(metric_name(view.metric))} on {testset} less that on {view.baseline}: {of}"
+    text += f"; interval {ends}." if ends else "."
     return MainResult(points(mean), "points", text)
 
 
-def _best(view: ReportView, testset: str) -> MainResult:
-    scores = view.overall(testset)
-    best = scores[view.ranked(scores, testset)[0]]
-    cell = score_cell(best)
-    value, _, unit = cell.text.partition("\N{NO-BREAK SPACE}")
-    others = "" if len(scores) == 1 else f", the best of {plural(len(scores), 'model')}"
-    text = f"{best.model}: {metric_name(best.metric)} on {testset}{others}, over {count(best.n)} images"
-    return MainResult(value, unit, text + (f"; interval {cell.ends}." if cell.ends else "."))
+def _score(view: ReportView, testset: str) -> MainResult:
+    scores = list(view.overall(testset).values())
+    low, high = (score_cell(end(scores, key=lambda s: s.value)) for end in (min, max))
+    number, _, unit = high.text.partition("\N{NO-BREAK SPACE}")
+    text = f"{metric_name(view.metric)} on {testset}, over {count(scores[0].n)} images"
+    if len(scores) == 1:
+        text = f"{scores[0].model}: {text}" + (f"; interval {high.ends}." if high.ends else ".")
+        return MainResult(number, unit, text)
+    number = f"{low.text.removesuffix(PERCENT)}–{number}"
+    return MainResult(number, unit, f"{sentence(text)}: {plural(len(scores), 'model')}.")
 
 
 def _explained(part: MistakeSection) -> int:
@@ -125,27 +115,6 @@ def _mistakes(part: MistakeSection) -> MainResult:
     return MainResult(percent(explained / total), "%", f"{text}.")
 
 
-def _worst(view: ReportView) -> list[MainResult]:
-    """The slices on which models fall farthest below their own score on the whole set."""
-    found: dict[str, tuple[float, Score]] = {}
-    for score in view.worst if is_share(view.metric) and higher_is_better(view.metric) else ():
-        whole = view.overall(score.testset).get(score.model)
-        if whole is not None and score.n >= _FEW:
-            lost = (score.value - whole.value, score)
-            found[score.testset] = min(lost, found.get(score.testset, lost), key=lambda one: one[0])
-    return [
-        MainResult(
-            points(gap),
-            "points",
-            f"The worst slice of {s.testset} is {slice_text(parse_slice(s.slice))}: {s.model} has "
-            f"{value_text(view.metric, s.value)} on {plural(s.n, 'image')}, that far below its score "
-            "on the whole set.",
-        )
-        for gap, s in sorted(found.values(), key=lambda one: one[0])[:_MOST_WORST]
-        if gap < 0
-    ]
-
-
 # ---- models --------------------------------------------------------------------------------------
 
 
@@ -154,7 +123,7 @@ class BoardCell:
     """One model on one test set.
 
     ``index`` finds the score among the report's scores, so the page can show where it is from;
-    ``change`` is from the baseline, ``gain`` the ranks won.
+    ``change`` is from the baseline, ``gain`` the ranks won, where the intervals prove that.
     """
 
     index: int
@@ -172,6 +141,7 @@ def leaderboard(view: ReportView) -> dict[str, dict[str, BoardCell]]:
     for name in view.testsets:
         ranks = view.ranks(name, view.overall(name))
         spans = view.overall(name, metric=f"{view.metric}_rank")
+        proven = view.stated("rank")
         moves = {change.model: change for change in view.changes.get(name, ())}
         for model, score in view.overall(name).items():
             cell, span, move = score_cell(score), spans.get(model), moves.get(model)
@@ -181,7 +151,7 @@ def leaderboard(view: ReportView) -> dict[str, dict[str, BoardCell]]:
                 rank=move.new_rank if move else ranks[model],
                 rank_ends=score_cell(span).ends if span else "",
                 change=points_cell(move.difference, move) if move else None,
-                gain=move.rank_gain if move else 0,
+                gain=move.rank_gain if move and (name, model, ALL) in proven else 0,
             )
     return {model: found for model, found in cells.items() if found}
 
@@ -195,9 +165,13 @@ _HEADS = {
     "area": ("area", "the curve’s mean height between its ends"),
     "critical_value": ("half of maximum from", "first value with half of the curve’s maximum"),
     "breaking_value": ("half of maximum until", "last value with half of the curve’s maximum"),
-    "worst_value": ("worst", "its interval allows for having looked at all values"),
+    "worst_value": (
+        "lowest",
+        "as observed; its interval allows for having looked at all values, and its place is named "
+        "where it can be told from the rest",
+    ),
     "worst_shrunk": (
-        "worst, read with all others",
+        "lowest, read with all others",
         "what to expect on fresh images: small slices are pulled to the rest as far as chance goes",
     ),
     "spread": (
@@ -206,7 +180,7 @@ _HEADS = {
     ),
     "slope": ("slope", "points of accuracy per unit of the number that values have"),
     "rank_correlation": ("rank correlation", "of accuracy with the number that values have"),
-    "best_value": ("best", "its interval allows for having looked at all values"),
+    "best_value": ("highest", "its interval allows for having looked at all values"),
     "flip_rate": ("flips", "share of steps to the next value where right turns wrong, or back"),
     "interaction": (
         "interaction",
@@ -269,7 +243,7 @@ def curve_table(view: ReportView, panel: SlicePanel) -> CurveTable | None:
     order = [model for model in view.models if model in panel.scores]
     shown = order if len(order) <= _MOST_ROWS else panel.shown
     rows = [
-        (model, support, tuple(_cell(by_key.get((model, support, n)), first) for n in names))
+        (model, support, tuple(_cell(view, by_key.get((model, support, n)), first) for n in names))
         for model in shown
         for support in ("all", "balanced")
         if (model, support, names[0]) in by_key
@@ -277,7 +251,7 @@ def curve_table(view: ReportView, panel: SlicePanel) -> CurveTable | None:
     return CurveTable(tuple(_HEADS[name] for name in names), tuple(rows), len(order) - len(shown))
 
 
-def _cell(record: Summary | None, first: float | None) -> Cell:
+def _cell(view: ReportView, record: Summary | None, first: float | None) -> Cell:
     """``first`` is the column's first value: a curve that starts high was high before it, perhaps."""
     if record is None:
         return Cell("")
@@ -303,7 +277,11 @@ def _cell(record: Summary | None, first: float | None) -> Cell:
         text, ends = cell.text, cell.ends
     # Slopes and rank correlations are at the name of a number, not at a place.
     if record.at is not None and record.name not in ("slope", "rank_correlation"):
-        text += f" at {_place(record)}"
+        column = record.columns.partition("@")[0]
+        where = record.at if "&" in column else format_slice({column: record.at})
+        hard = (record.testset, record.model, where) in view.stated("slice")
+        if record.name not in ("worst_value", "worst_shrunk") or hard:
+            text += f" at {_place(record)}"
     return Cell(text, ends, title=record.reason or "")
 
 
@@ -352,7 +330,7 @@ def discoveries(view: ReportView) -> list[SearchTable]:
         values = {(record.name, record.at): record.value for record in records}
         slices = tuple(
             FoundSlice(
-                slice_text(parse_slice(record.at or ALL)),
+                view.slice_words(testset, record.at or ALL),
                 record,
                 values.get((DISCOVERED_REST, record.at)),
                 values.get((DISCOVERED_P, record.at)),

@@ -12,6 +12,7 @@ from heldout.core.errors import NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import (
+    Claim,
     Comparison,
     Fit,
     Learning,
@@ -21,13 +22,20 @@ from heldout.measure.score.records import (
     Tally,
     is_discovery,
 )
-from heldout.measure.score.slices import ALL, number_of, parse_slice, values_in_order
+from heldout.measure.score.slices import (
+    ALL,
+    number_of,
+    parse_slice,
+    slice_text,
+    values_in_order,
+)
 from heldout.show.learning import LearningSection
 from heldout.show.mistakes import MistakeCard, MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.wording import best_middle_worst, is_share, merit
 
 PREFERRED_METRICS = ("top1", "accuracy", "mla", "mean_per_class")
+_CHANCE = 0.05
 Values = tuple[str, ...]
 SliceScores = Mapping[str, Mapping[Values, Score]]
 R = TypeVar("R", bound=Record)
@@ -41,6 +49,7 @@ class ReportData:
 
     ``records``     the numbers, in any order
     ``columns``     column types by test set and column: ``{testset: {column: ColumnType}}``
+    ``classes``     what classes are called, by test set and id, where scores are of single classes
     ``provenance``  one mapping per test set (``testset``, ``content_hash``, ``images_hash``,
                     ``recipe``, ``n``, ``parents`` …) and one per set of predictions (``model``,
                     ``testset``, ``predictions_hash``, ``source`` …); all keys are shown
@@ -56,6 +65,7 @@ class ReportData:
     title: str
     records: Sequence[Record]
     columns: Mapping[str, Mapping[str, ColumnType]] = field(default_factory=dict)
+    classes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     provenance: Sequence[Mapping[str, object]] = ()
     warnings: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -76,6 +86,7 @@ class SlicePanel:
     ``balanced``   the same for the units that are present at every value
     ``summaries``  sum the columns up: those that were read as a curve have some
     ``overall``    by model: its score on the whole test set
+    ``classes``    what classes are called, by id
     ``shown``      the best, a middle and the worst model by that score
     """
 
@@ -87,6 +98,7 @@ class SlicePanel:
     shown: Sequence[str]
     balanced: SliceScores = field(default_factory=dict)
     summaries: Sequence[Summary] = ()
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def several(self) -> bool:
@@ -186,7 +198,7 @@ class ReportView:
     A test set may be scored against several truths, or under several label maps. Figures show the
     first of them; the table of all scores shows every one.
 
-    ``scores``, ``comparisons``, ``fits``, ``counts``  all records of a kind, in their order
+    ``scores``, ``comparisons``, ``claims``, ``fits``, ``counts``  all records of a kind, in their order
     ``leading``     the scores by each test set's leading truth and label map
     ``summaries``   those by the leading truth, without those of a search for slices
     ``discovered``  the summaries of searches for the worst slices
@@ -206,6 +218,7 @@ class ReportView:
             replace(score, metric=score.name, statistic="value") for score in self._all(Score)
         ]
         self.comparisons = self._all(Comparison)
+        self.claims = self._all(Claim)
         self.fits = self._all(Fit)
         self.counts = self._all(Count)
         self.leading = _leading(self.scores)
@@ -228,6 +241,22 @@ class ReportView:
         self.testsets = sorted(self.images, key=lambda name: name != self.baseline)
         names = dict.fromkeys(score.model for score in self.scores)
         self.models = self.ranked(names, self.testsets[0]) if self.testsets else []
+
+    def slice_words(self, testset: str, name: str) -> str:
+        """A slice as a person reads it, classes by name."""
+        return slice_text(parse_slice(name), self.data.classes.get(testset, {}))
+
+    def stated(self, kind: str) -> set[tuple[str, str | None, str | None]]:
+        """Test set, model, and slice or other model, of what can be stated of a kind."""
+        found = [claim for claim in self.claims if claim.stated and claim.kind == kind]
+        return {(c.testset, c.model, c.other if kind == "difference" else c.slice) for c in found}
+
+    def is_stated(self, c: Comparison) -> bool:
+        """Whether two models are told apart: by the claims, where there are any, else by p."""
+        if not self.claims:
+            return c.p is not None and c.p <= _CHANCE
+        apart = self.stated("difference")
+        return (c.testset, c.model, c.other) in apart or (c.testset, c.other, c.model) in apart
 
     def _all(self, kind: type[R]) -> list[R]:
         return [record for record in self.data.records if isinstance(record, kind)]
@@ -325,6 +354,7 @@ class ReportView:
                 scores=found[testset, columns],
                 overall=self.overall(testset),
                 shown=best_middle_worst(self.ranked(found[testset, columns], testset)),
+                classes=self.data.classes.get(testset, {}),
                 balanced=even.get((testset, columns), {}),
                 summaries=[
                     record

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from heldout.measure.score import metrics
-from heldout.measure.score.slices import format_value, number_of, range_start
+from heldout.measure.score.slices import format_value
 
 MINUS = "−"
 PERCENT = "\N{NO-BREAK SPACE}%"
@@ -33,11 +33,12 @@ _INTERVALS = {
     "clopper-pearson": "Clopper–Pearson",
     "cluster-wilson": "Wilson over clusters",
     "cluster-bootstrap-studentised": "cluster bootstrap",
-    "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
+    "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",  # records of before
+    "cluster-beta-binomial": "few clusters, beta-binomial",
 }
 _RANK = "_rank"
 _ENDINGS = {
-    "_worst": "worst slice, {}",
+    "_worst": "lowest slice, {}",
     "_balanced": "{}, balanced support",
     "_shrunk": "{}, read with all other slices",
     "_judged_minor": "{}, mistakes judged minor forgiven",
@@ -279,34 +280,3 @@ def value_label(value: object) -> str | None:
     ('0.3', 'true', None)
     """
     return None if value is None or value != value else unquote(format_value(value))
-
-
-def slice_text(parts: Mapping[str, str]) -> str:
-    """A slice as a person reads it.
-
-    >>> slice_text({"x": "0.5", "y": "-1", "z": ":3"})
-    'x = 0.5, y = −1, z under 3'
-    """
-    return ", ".join(
-        f"{column} {'' if _is_open(value) else '= '}{value_words(value)}"
-        for column, value in parts.items()
-    )
-
-
-def value_words(value: str) -> str:
-    """A value as a person reads it. ``0.5:0.7`` stays: it may also be a ratio or a time.
-
-    >>> value_words("-1"), value_words(":0.5"), value_words("0.5:0.7"), value_words("0.7:")
-    ('−1', 'under 0.5', '0.5:0.7', '0.7 and over')
-    """
-    if number_of(value) is not None:
-        return value.replace("-", MINUS)
-    if not _is_open(value):
-        return value
-    low, _, high = value.replace("-", MINUS).partition(":")
-    return f"{low} and over" if low else f"under {high}"
-
-
-def _is_open(value: str) -> bool:
-    """Whether a value is a range with one end, ``:0.5`` or ``0.7:``."""
-    return range_start(value) is not None and (value.startswith(":") or value.endswith(":"))

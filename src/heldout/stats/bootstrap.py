@@ -21,18 +21,17 @@ from heldout.stats.intervals import (
     Interval,
     Method,
     check_level,
-    interval_from_error,
+    clustered_proportion,
     interval_from_replicates,
     scalar_or_array,
-    t_quantile,
 )
 
 IntArray = npt.NDArray[np.intp]
 
 MINIMUM_CLUSTERS = 8
 """Fewer clusters are refused: at five, intervals span most of the scale and say next to nothing."""
-FEW_CLUSTERS = 20
-"""Below this many, two kinds of interval are joined, because either alone may fall short."""
+FEW_CLUSTERS = 50
+"""Below this many, resampling does not show how alike the images of a cluster are."""
 
 
 @dataclass(frozen=True)
@@ -266,8 +265,7 @@ def bootstrap_mean(
 
     ``method="auto"`` takes what held its coverage in ``benchmarks/interval_coverage.py``: ``wilson`` where
     bounds are known; ``studentised`` for clusters, and without bounds; ``t`` for strata without
-    bounds. Fewer than 20 clusters of bounded values get the union of ``studentised`` and
-    ``wilson``: the one falls short where clusters are very uneven, the other near the bounds.
+    bounds. Fewer than 50 clusters of bounded values get :func:`clustered_proportion`.
 
     >>> rng = np.random.default_rng(0)
     >>> right = np.repeat([1.0, 0.0], [80, 20])
@@ -293,10 +291,10 @@ def bootstrap_mean(
     # Centred sums: float32 then carries the deviation, not the mean.
     sums = layout.unit_sums(importance[:, None] * (columns - value))
     sizes = layout.unit_sums(importance)
-    joined = False
+    few = False
     if method == "auto":
         clustered = layout.unit_of_image is not None
-        joined = clustered and layout.units < FEW_CLUSTERS and bounds is not None
+        few = clustered and layout.units < FEW_CLUSTERS and bounds is not None
         if clustered or (bounds is None and len(layout.sizes) == 1):
             method = "studentised"
         else:
@@ -323,17 +321,22 @@ def bootstrap_mean(
         standard_error=error,
         student=None if student is None else student.reshape(drawn.shape),
     )
-    low, high, name = interval.low, interval.high, str(method)
-    if joined:  # the union; where nothing varies, Wilson's is the value alone
-        quantile = t_quantile(level, degrees)
-        wilson = interval_from_error(value, error, quantile=quantile, level=level, bounds=bounds)
-        low, high = np.minimum(low, wilson.low), np.maximum(high, wilson.high)
-        name = f"{method}-or-wilson"
+    low, high, name = interval.low, interval.high, f"{layout.name}-bootstrap-{method}"
+    if few and bounds is not None:
+        least, width = bounds[0], bounds[1] - bounds[0]
+        found = clustered_proportion(
+            np.clip((value.reshape(-1) - least) / width, 0.0, 1.0),
+            layout.unit_sums((columns - least) / width),
+            layout.unit_sums(np.ones(n)),
+            alone=float(np.square(importance).sum() / sizes.sum() ** 2),
+            together=1.0 / units,
+            level=level,
+        )
+        low, high = (least + width * limits.reshape(shape) for limits in (found.low, found.high))
+        name = f"{layout.name}-{found.method}"
     return BootstrapEstimate(
         scalar_or_array(value),
-        Interval(
-            scalar_or_array(low), scalar_or_array(high), f"{layout.name}-bootstrap-{name}", level
-        ),
+        Interval(scalar_or_array(low), scalar_or_array(high), name, level),
         scalar_or_array(error),
         drawn,
         units,

@@ -149,6 +149,60 @@ def clopper_pearson_limits(
     return low, high
 
 
+_CORRELATIONS = np.linspace(-9.0, 4.0, 24)  # on the logit
+_PLACES = np.linspace(-3.5, 3.5, 11)[:, None]  # of the mean, in standard errors
+
+
+def clustered_proportion(
+    value: FloatArray,
+    hits: FloatArray,
+    sizes: FloatArray,
+    *,
+    alone: float,
+    together: float,
+    level: float = 0.95,
+) -> Interval:
+    """Limits of means ``value`` (columns,) of values from 0 to 1 in few clusters.
+
+    ``hits`` (clusters, columns) are sums over clusters of ``sizes`` (clusters,) images. ``alone`` is
+    the sum of the squares of images' parts in the mean, ``together`` that of clusters' parts: with a
+    correlation r inside clusters the mean knows as much as ``1 / ((1 - r) alone + r together)`` images
+    drawn one by one. How strong r is, few clusters do not tell: every r counts by the likelihood of
+    the hits were they beta-binomial (prior ``r ** -0.5``), and the limits are those of the mixture of
+    Jeffreys' binomial limits.
+    """
+    from scipy.special import betainc, betaln, expit
+
+    tail = (1.0 - check_level(level)) / 2.0
+    r = expit(_CORRELATIONS)
+    clusters = len(sizes)
+    trials = 1.0 / ((1.0 - r) * alone + r * together * clusters / (clusters - 1.0))
+    # On the scale of the arc sine the mean's error is the same everywhere, and Jeffreys' prior even.
+    step = 0.5 / np.sqrt(trials)
+    weight = np.empty((len(value), len(r)))
+    for column, k in enumerate(hits.T):
+        angle = np.arcsin(np.sqrt(value[column])) + _PLACES * step
+        mean = np.square(np.sin(np.clip(angle, 1e-4, np.pi / 2 - 1e-4)))
+        a, b = (part * (1.0 / r - 1.0) for part in (mean, 1.0 - mean))
+        fits = betaln(a[..., None] + k, b[..., None] + (sizes - k)) - betaln(a, b)[..., None]
+        logs = np.where((angle > 0) & (angle < np.pi / 2), fits.sum(axis=-1), -np.inf)
+        weight[column] = np.exp(logs - logs.max()).sum(axis=0) * step * np.sqrt(r) * (1.0 - r)
+    weight /= weight.sum(axis=1, keepdims=True)
+    counts = value[:, None] * trials
+
+    def limit(share: float) -> FloatArray:
+        below, above = np.zeros(len(value)), np.ones(len(value))
+        for _ in range(17):
+            middle = 0.5 * (below + above)
+            at = betainc(counts + 0.5, trials - counts + 0.5, middle[:, None])
+            short = (at * weight).sum(axis=1) < share
+            below, above = np.where(short, middle, below), np.where(short, above, middle)
+        return np.asarray(below)
+
+    low, high = np.minimum(limit(tail), value), np.maximum(limit(1.0 - tail), value)
+    return Interval(low, high, "beta-binomial", level)
+
+
 Method = Literal["percentile", "basic", "t", "bias-aware", "wilson", "studentised"]
 
 

@@ -1,23 +1,24 @@
-"""Many numbers at once: adjusted p values, simultaneous levels, the worst slice, ranks."""
+"""Many numbers at once: corrected p values and levels, all pairs of models, the worst slice, ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
-from heldout.stats.bootstrap import design
+from heldout.stats.bootstrap import Design, design
 from heldout.stats.intervals import (
     FloatArray,
     Interval,
     check_level,
     clopper_pearson,
 )
-from heldout.stats.paired import mcnemar_exact
+from heldout.stats.paired import accuracy_difference, mcnemar_exact, paired_difference
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
@@ -48,28 +49,6 @@ def simultaneous_level(level: float, count: int) -> float:
     if count < 1:
         raise NotApplicable("a simultaneous level over nothing", fix="give at least one slice")
     return 1.0 - (1.0 - level) / count
-
-
-def max_t(estimate: npt.ArrayLike, replicates: npt.ArrayLike, *, level: float = 0.95) -> Interval:
-    """Simultaneous intervals for ``estimate`` (columns,) from shared replicates (B, columns).
-
-    ``estimate ± c × standard error``, with ``c`` the ``level`` quantile over replicates of the
-    largest ``|replicate - estimate| / standard error`` among columns: narrower than Bonferroni
-    where columns move together, as models on the same images do. Columns that never vary get no
-    width.
-
-    >>> draws = np.random.default_rng(0).normal(size=(1000, 3))
-    >>> interval = max_t(np.zeros(3), draws)
-    >>> bool((interval.high > 1.96).all())
-    True
-    """
-    check_level(level)
-    centre = np.asarray(estimate, dtype=np.float64)
-    draws = np.asarray(replicates, dtype=np.float64)
-    error = np.sqrt(np.square(draws - centre).mean(axis=0))
-    scaled = np.abs(draws - centre) / np.where(error > 0, error, 1.0)
-    critical = np.quantile(scaled.max(axis=1), level)
-    return Interval(centre - critical * error, centre + critical * error, "max-t", level)
 
 
 @dataclass(frozen=True)
@@ -112,6 +91,246 @@ def worst_slice_interval(k: npt.ArrayLike, n: npt.ArrayLike, *, level: float = 0
 
 _ROWS = 1 << 20  # float32 counts are exact up to 2^24; a block of rows stays below that
 _DRAWS = 5000
+_GROUPS = 1024
+_FEW_UNITS = 256
+
+
+@dataclass(frozen=True, eq=False)
+class PairTests:
+    """Two-sided tests of no difference for all pairs of columns on the same images.
+
+    ``difference``  (columns, columns): the mean of the row less that of the column
+    ``p``           (columns, columns): of each pair alone
+    ``limits``      of each pair at a tail: low and high (columns, columns), which leave out 0 where
+                    ``p`` is at most the tail
+    ``chance``      (draws, columns): what every column would show by chance, drawn jointly
+    ``scale``       (columns, columns): how far the chance of two columns lies apart, its standard error
+    """
+
+    difference: FloatArray
+    p: FloatArray
+    limits: Callable[[float], tuple[FloatArray, FloatArray]]
+    chance: Callable[[], npt.NDArray[Any]]
+    scale: FloatArray
+
+    @cached_property
+    def _drawn(self) -> npt.NDArray[Any]:
+        return self.chance()
+
+    def smallest_p(self, pairs: npt.NDArray[np.bool_]) -> SmallestP:
+        """The law of the smallest p among ``pairs`` (columns, columns), if none differs."""
+        once = np.triu(pairs | pairs.T, 1)
+        count = int(once.sum())
+        if count < 2:
+            return SmallestP(count, np.zeros(0))
+        from scipy.special import ndtr
+
+        drawn = self._drawn
+        largest = np.zeros(len(drawn))
+        inverse = (1.0 / np.where(self.scale > 0, self.scale, np.inf)).astype(drawn.dtype)
+        for column in np.flatnonzero(once.any(axis=1)):
+            rivals = once[column]
+            gaps = np.abs(drawn[:, column : column + 1] - drawn[:, rivals])
+            np.maximum(largest, (gaps * inverse[column, rivals]).max(axis=1), out=largest)
+        # Few clusters give few values of chance: what is equal but for rounding counts as reached.
+        return SmallestP(count, np.sort(2.0 * ndtr(-largest * (1.0 + 1e-5))))
+
+
+@dataclass(frozen=True, eq=False)
+class SmallestP:
+    """How small the smallest of ``count`` p values is by chance; ``draws`` are sorted."""
+
+    count: int
+    draws: FloatArray
+
+    def chance(self, p: npt.ArrayLike) -> FloatArray:
+        """The probability that it is at most ``p``: drawn, and never more than Bonferroni's."""
+        alone = np.asarray(p, dtype=np.float64)
+        if self.count < 2:
+            return np.asarray(self.count * alone)
+        below = np.searchsorted(self.draws, alone, side="right") + 1.0
+        found: FloatArray = np.maximum(below / (len(self.draws) + 1.0), alone)
+        return np.minimum(found, self.count * alone)
+
+
+def joint_p(p: npt.ArrayLike, family: Sequence[SmallestP]) -> FloatArray:
+    """``p`` corrected for all comparisons of a family: the chance that any of them is so small.
+
+    Members of the family are sets of pairs on other images, or on other slices, of which nothing is
+    assumed: their chances add up.
+
+    >>> joint_p([0.01, 0.04], [SmallestP(1, np.zeros(0))] * 3).tolist()
+    [0.03, 0.12]
+    """
+    alone = np.asarray(p, dtype=np.float64)
+    return np.minimum(sum((part.chance(alone) for part in family), np.zeros(alone.shape)), 1.0)
+
+
+def shared_tail(family: Sequence[SmallestP], level: float) -> float:
+    """The largest p that is at most ``1 - level`` once it is corrected.
+
+    Intervals at this tail hold together at ``level``, and agree with the corrected p values.
+
+    >>> round(shared_tail([SmallestP(1, np.zeros(0))] * 5, 0.95), 9)
+    0.01
+    """
+    tail = 1.0 - check_level(level)
+    low, high = tail / max(1, sum(part.count for part in family)), tail
+    if joint_p(high, family) <= tail:
+        return high
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if joint_p(middle, family) <= tail else (low, middle)
+    return low
+
+
+def pair_tests(
+    values: npt.ArrayLike,
+    *,
+    rng: np.random.Generator,
+    clusters: npt.ArrayLike | None = None,
+    strata: npt.ArrayLike | None = None,
+    weights: npt.ArrayLike | None = None,
+    bounds: tuple[float, float] | None = (0.0, 1.0),
+) -> PairTests:
+    """Tests that two columns of ``values`` (n, columns) have one mean, for all pairs.
+
+    Right and wrong of two columns on plain images: McNemar's mid-p and Tango's interval
+    (:func:`~heldout.stats.paired.accuracy_difference`). Everything else: the score test, the sum of
+    the differences of images (or clusters) over the root of their sum of squares, which is about
+    standard normal if they are as likely to be negative as positive; its interval holds the
+    differences that the same test does not reject. Of right and wrong this is McNemar's test with
+    Tango's interval. Means and weights are as in
+    :func:`~heldout.stats.bootstrap.bootstrap_mean`; ``bounds`` are those of one value.
+
+    Chance is drawn by turning the signs of all differences of an image or cluster at once, which
+    keeps what pairs have in common; it is exact for a dozen clusters and a hundred columns, where
+    a normal law with the covariance of these clusters rejects half of the time.
+    """
+    data = np.asarray(values)
+    n = len(data)
+    plain = clusters is None and strata is None and weights is None and _binary(data)
+    importance = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    alone = Design(n, None, None, np.zeros(1, np.intp), np.array([n]))
+    layout = alone if plain else design(n, strata=strata, clusters=clusters)
+    total = float(importance.sum())
+    means = importance @ data.astype(np.float64) / total
+    # Only differences count: without the mean over columns the products below lose no digits.
+    sums = data - data.mean(axis=1, keepdims=True, dtype=np.float64)
+    sums = layout.unit_sums(sums * importance[:, None])
+    sizes = layout.unit_sums(importance)
+    if strata is not None:
+        sums, sizes = layout.residuals(sums), np.zeros(layout.units)
+    difference = means[:, None] - means
+
+    def chance() -> npt.NDArray[Any]:
+        signs = rng.integers(0, 2, (_DRAWS, len(drawn)), dtype=np.int8).astype(np.float32) * 2 - 1
+        return np.asarray(signs @ drawn.astype(np.float32))
+
+    drawn = sums
+    if layout.units > _FEW_UNITS and strata is None:
+        drawn = sums - sizes[:, None] * (means - means.mean())
+    if layout.units > _GROUPS:
+        padded = np.zeros((-(-layout.units // _GROUPS) * _GROUPS, data.shape[1]))
+        padded[: layout.units] = drawn
+        drawn = padded.reshape(-1, _GROUPS, data.shape[1]).sum(axis=0)
+    scale = np.sqrt(_squares(drawn))
+    if plain:
+        only, two = _only(data), data.shape[1] == 2
+        apart = only + only.T
+
+        def limits(tail: float) -> tuple[FloatArray, FloatArray]:
+            level = 1.0 - tail
+            pair = accuracy_difference(only, only.T, n, level=level).interval if two else None
+            found = pair or paired_difference(only, only.T, n, level=level)
+            return found.low, found.high
+
+        # The law of the smallest p is drawn from sums: more than one pair is judged by its sum too.
+        p = mcnemar_exact(only, only.T, mid_p=True) if two else _score_p(only - only.T, apart, n)
+    else:
+        squares = _squares(sums)
+        across = sums.T @ sizes
+        across = across[:, None] - across
+        spread = None if bounds is None else bounds[1] - bounds[0]
+        p = _score_p(difference * total, squares, layout.units)
+
+        def limits(tail: float) -> tuple[FloatArray, FloatArray]:
+            return _score_limits(
+                difference * total, squares, across, sizes, total, tail, layout.units, spread
+            )
+
+    return PairTests(difference, p, limits, chance, scale)
+
+
+def _binary(data: npt.NDArray[Any]) -> bool:
+    return data.dtype == np.bool_ or bool(((data == 0) | (data == 1)).all())
+
+
+def _only(data: npt.NDArray[Any]) -> FloatArray:
+    """Images (columns, columns) that only the row gets right; all pairs from one product."""
+    both = np.zeros((data.shape[1], data.shape[1]))
+    for first in range(0, len(data), _ROWS):
+        block = data[first : first + _ROWS].astype(np.float32)
+        both += block.T @ block
+    return np.asarray(np.diag(both)[:, None] - both)
+
+
+def _squares(sums: FloatArray) -> FloatArray:
+    """Sums of squared differences of all pairs of columns, 0 where only rounding is left."""
+    products = sums.T @ sums
+    pooled = np.diag(products)[:, None] + np.diag(products)
+    found = pooled - 2.0 * products
+    return np.where(found > 1e-12 * pooled, found, 0.0)
+
+
+def _score_p(sums: FloatArray, squares: FloatArray, units: int) -> FloatArray:
+    """Two-sided p of a score test; never below what turning the signs of all units allows."""
+    from scipy.special import ndtr
+
+    score = np.abs(sums) / np.sqrt(np.where(squares > 0, squares, np.inf))
+    return np.where(squares > 0, np.maximum(2.0 * ndtr(-score), 2.0 ** (1.0 - units)), 1.0)
+
+
+def _score_limits(
+    sums: FloatArray,
+    squares: FloatArray,
+    across: FloatArray,
+    sizes: FloatArray,
+    total: float,
+    tail: float,
+    units: int,
+    spread: float | None,
+) -> tuple[FloatArray, FloatArray]:
+    """The differences x that the score test does not reject, between ``spread`` and its negative.
+
+    With x taken off every image, sums are ``sums - x total`` and squares are
+    ``squares - 2 x across + x^2 sizes @ sizes``: the limits are the roots of a quadratic. Where a few
+    units hold most images it opens the other way: the interval is then without limit, or has one on
+    the side of 0 alone.
+    """
+    from scipy.special import ndtri
+
+    most = np.inf if spread is None else spread
+    if 2.0 ** (1.0 - units) > tail:
+        return np.full(sums.shape, -most), np.full(sums.shape, most)
+    c2 = float(ndtri(tail / 2.0)) ** 2
+    lead = total * total - c2 * float(sizes @ sizes)
+    half = sums * total - c2 * across
+    at_zero = sums * sums - c2 * squares
+    root = np.sqrt(np.maximum(half * half - lead * at_zero, 0.0))
+    if lead > 0:
+        low, high = (half - root) / lead, (half + root) / lead
+    else:
+        away, split = at_zero > 0, np.where(root > 0, root, 1.0)
+        low = np.where(away & (sums > 0), at_zero / (half + split), -most)
+        high = np.where(away & (sums < 0), at_zero / (half - split), most)
+    if spread is not None:
+        # Where nothing varies, allow for the share of units that may differ and was never drawn.
+        value, unseen = sums / total, 1.0 - (tail / 2.0) ** (1.0 / units)
+        still = high - low < 1e-9
+        low = np.where(still, value - unseen * (value + spread), np.maximum(low, -spread))
+        high = np.where(still, value + unseen * (spread - value), np.minimum(high, spread))
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -128,7 +347,6 @@ class Ranks:
     low: npt.NDArray[np.intp]
     high: npt.NDArray[np.intp]
     better: npt.NDArray[np.bool_]
-    method: str
     level: float
 
 
@@ -136,24 +354,21 @@ def rank_intervals(
     correct: npt.ArrayLike,
     names: Sequence[str],
     *,
+    rng: np.random.Generator,
     level: float = 0.95,
     clusters: npt.ArrayLike | None = None,
-    method: Literal["holm", "max-t"] = "holm",
-    rng: np.random.Generator | None = None,
 ) -> Ranks:
     """Ranks by mean of ``correct`` (n, models), highest first, with simultaneous intervals.
 
     Equal means: the name that comes first in ascending order gets the better rank. A model's rank
     is at least one more than the number of models proven better, and at most the number of models
-    less those proven worse (Mogstad et al. 2024). "Proven" is a one-sided paired test of each
-    ordered pair, all pairs corrected together: ``holm`` is valid under any dependence; ``max-t``
-    draws the largest of all differences under their joint normal law, step by step (Romano and
-    Wolf 2005), needs ``rng``, and separates more models. The test is McNemar's exact one for right
-    and wrong on plain images under ``holm``, and a t test of the paired differences otherwise.
+    less those proven worse (Mogstad et al. 2024). "Proven" is :func:`pair_tests`, all pairs
+    corrected together by the law of their smallest p, step by step (Romano and Wolf 2005): what is
+    proven is taken out, and the rest is looked at again.
 
     >>> right = np.zeros((100, 3))
     >>> right[:90, 0] = right[:50, 1] = right[:52, 2] = 1
-    >>> ranks = rank_intervals(right, ["a", "b", "c"])
+    >>> ranks = rank_intervals(right, ["a", "b", "c"], rng=np.random.default_rng(0))
     >>> ranks.rank.tolist(), ranks.low.tolist(), ranks.high.tolist()
     ([1, 3, 2], [1, 2, 2], [1, 3, 3])
     """
@@ -163,26 +378,16 @@ def rank_intervals(
         raise NotApplicable("no images or no models to rank", fix="score at least one model")
     models = data.shape[1]
     value = data.mean(axis=0, dtype=np.float64)
-    if models == 1:
-        better = np.zeros((1, 1), dtype=bool)
-    elif method == "holm" and clusters is None and _binary(data):
-        better = _holm_pairs(_mcnemar_pairs(data), level)
-    else:
-        layout = design(len(data), clusters=clusters)
-        sums = layout.unit_sums(data.astype(np.float64) - value)
-        residuals = layout.residuals(sums) / len(data)
-        covariance = residuals.T @ residuals
-        # A difference that is the same in all units is a sign test, over all ordered pairs.
-        sure = 0.5**layout.units * models * (models - 1) <= 1.0 - level
-        t = _t_pairs(value, covariance, sure=sure)
-        if method == "holm":
-            from scipy.special import stdtr
-
-            better = _holm_pairs(stdtr(layout.degrees_of_freedom, -t), level)
-        else:
-            if rng is None:
-                raise ValueError("max-t needs rng")
-            better = _max_t_pairs(t, covariance, layout.degrees_of_freedom, level, rng)
+    better = np.zeros((models, models), dtype=bool)
+    left = ~np.eye(models, dtype=bool)
+    if models > 1:
+        tests = pair_tests(data, rng=rng, clusters=clusters, bounds=None)
+        while left.any():
+            proven = left & (tests.smallest_p(left).chance(tests.p) <= 1.0 - level)
+            if not proven.any():
+                break
+            better |= proven & (tests.difference > 0)
+            left &= ~proven
     # Sums of the same numbers in another order differ in their last digits: that is a tie.
     even = value.round(12)
     order = sorted(range(models), key=lambda model: (-even[model], names[model]))
@@ -195,79 +400,5 @@ def rank_intervals(
         low=1 + better.sum(axis=0),
         high=models - better.sum(axis=1),
         better=better,
-        method=method,
         level=level,
     )
-
-
-def _binary(data: npt.NDArray[Any]) -> bool:
-    return data.dtype == np.bool_ or bool(((data == 0) | (data == 1)).all())
-
-
-def _mcnemar_pairs(data: npt.NDArray[Any]) -> FloatArray:
-    """One-sided p (models, models) of "row better than column"; all pairs from one product."""
-    models = data.shape[1]
-    both = np.zeros((models, models))
-    for first in range(0, len(data), _ROWS):
-        block = data[first : first + _ROWS].astype(np.float32)
-        both += block.T @ block
-    only = np.diag(both)[:, None] - both
-    p: FloatArray = mcnemar_exact(only, only.T, alternative="greater")
-    return p
-
-
-def _t_pairs(value: FloatArray, covariance: FloatArray, *, sure: bool) -> FloatArray:
-    """t of "row better than column" (models, models).
-
-    Where a difference never varies it is infinite, or 0 where that is not ``sure``: two images
-    that agree prove nothing.
-    """
-    variance = np.diag(covariance)
-    pooled = variance[:, None] + variance
-    spread = pooled - 2.0 * covariance
-    varies = spread > 1e-12 * pooled  # below this, the subtraction has left only rounding
-    gap = value[:, None] - value
-    certain = np.where(gap > 0, np.inf, np.where(gap < 0, -np.inf, 0.0)) if sure else 0.0
-    return np.where(varies, gap / np.sqrt(np.where(varies, spread, 1.0)), certain)
-
-
-def _holm_pairs(p: FloatArray, level: float) -> npt.NDArray[np.bool_]:
-    """Which ordered pairs are proven at ``level``, over all ordered pairs together."""
-    models = len(p)
-    pairs = ~np.eye(models, dtype=bool)
-    better = np.zeros((models, models), dtype=bool)
-    better[pairs] = holm(p[pairs]) <= 1.0 - level
-    return better
-
-
-def _max_t_pairs(
-    t: FloatArray,
-    covariance: FloatArray,
-    degrees_of_freedom: int,
-    level: float,
-    rng: np.random.Generator,
-) -> npt.NDArray[np.bool_]:
-    """Step-down: prove what exceeds the largest chance difference, and look at the rest again."""
-    models = len(t)
-    values, vectors = np.linalg.eigh(covariance)
-    draws = rng.standard_normal((_DRAWS, models)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
-    # One chi-square a draw turns normal into t: few clusters have heavy tails.
-    draws /= np.sqrt(rng.chisquare(degrees_of_freedom, _DRAWS) / degrees_of_freedom)[:, None]
-    variance = np.diag(covariance)
-    pooled = variance[:, None] + variance
-    spread = pooled - 2.0 * covariance
-    scale = np.sqrt(np.where(spread > 1e-12 * pooled, spread, np.inf))
-    open_pairs = ~np.eye(models, dtype=bool)
-    better = np.zeros_like(open_pairs)
-    while open_pairs.any():
-        largest = np.full(_DRAWS, -np.inf)
-        for model in np.flatnonzero(open_pairs.any(axis=1)):
-            rivals = open_pairs[model]
-            chance = (draws[:, model : model + 1] - draws[:, rivals]) / scale[model, rivals]
-            np.maximum(largest, chance.max(axis=1), out=largest)
-        proven = open_pairs & (t > np.quantile(largest, level))
-        if not proven.any():
-            break
-        better |= proven
-        open_pairs &= ~proven
-    return better

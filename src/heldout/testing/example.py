@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,8 @@ def make_example(workspace: Workspace, *, images: int = 2000) -> Sequence[TestSe
     for name, shift in zip(NAMES, (0.0, 0.5), strict=True):
         testset = save(example_testset(name, images=images, shift=shift), workspace.testsets / name)
         for model in MODELS:
-            store.write(example_predictions(testset, model), images_hash=testset.card.images_hash)
+            predictions = replace(example_predictions(testset, model), run=store.owner(testset))
+            store.write(predictions, images_hash=testset.card.images_hash)
         made.append(testset)
     return made
 

@@ -29,6 +29,8 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Where the suite was started with SIGINT ignored, children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -8,9 +11,10 @@ from engine_work import digest, digest_folder, fail_on_odd, units
 
 from heldout.core.engine import Done, Job, Tick, UnitFailure, rich_progress, run
 from heldout.core.engine.jobs import ShardsMissing, Task, map_units
-from heldout.core.engine.results import JobResults, is_worked_on, working
+from heldout.core.engine.results import JobResults, Output, is_worked_on, working
 from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
+from heldout.core.files import atomic_folder, atomic_path
 
 
 def test_a_result_that_appeared_meanwhile_is_not_made_again(tmp_path: Path) -> None:
@@ -73,42 +77,38 @@ def test_job_names_are_slugs(name: str) -> None:
         Job(name=name, work=digest)
 
 
-def leave_leftovers(folder: Path) -> list[Path]:
+def begin_writes(folder: Path, stack: ExitStack) -> list[Path]:
+    """Half of a job's file, of two results and of a failure, as long as the stack is open."""
     key = units(1)[0].key
-    left = [
-        folder / ".tmp-1-job.json",
-        folder / "results" / key[:2] / f".tmp-2-{key}",
-        folder / "failures" / f".tmp-3-{key}.json",
+    writes: list[tuple[Callable[[Path], AbstractContextManager[Path]], Path]] = [
+        (atomic_path, folder / "job.json"),
+        (atomic_path, folder / "results" / key[:2] / key),
+        (atomic_path, folder / "failures" / f"{key}.json"),
+        (atomic_folder, folder / "results" / key[:2] / f"{key}2"),
     ]
+    left = [stack.enter_context(write(path)) for write, path in writes]
     for path in left:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"half a res")
-    inside = folder / "results" / key[:2] / f".tmp-4-{key}" / "part.bin"
-    inside.parent.mkdir()
-    inside.write_bytes(b"half")
-    return [*left, inside.parent]
+        (path / "part.bin" if path.is_dir() else path).write_bytes(b"half a res")
+    return left
 
 
-def test_leftovers_are_ignored_and_swept(tmp_path: Path) -> None:
-    left = leave_leftovers(tmp_path / "job")
-    summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
-    assert (summary.made, summary.found) == (1, 0)
-    assert not any(path.exists() for path in left)
-
-
-def test_leftovers_stay_while_another_process_may_be_writing_them(tmp_path: Path) -> None:
-    left = leave_leftovers(tmp_path / "job")
-    with working(JobResults(tmp_path / "elsewhere")):
-        pass
-    results = JobResults(tmp_path / "job")
-    with working(results):
-        left = leave_leftovers(tmp_path / "job")  # ours, begun after our own sweep
-        summary = run(Job(name="job", work=digest), units(1), runs=tmp_path)
-        assert summary.made == 1
-        assert all(path.exists() for path in left)
+def test_leftovers_are_ignored_and_swept_unless_somebody_is_writing_them(tmp_path: Path) -> None:
+    job = Job(name="job", work=digest)
+    with ExitStack() as stack, suppress(KeyboardInterrupt):
+        left = begin_writes(tmp_path / "job", stack)
+        summary = run(job, units(1), runs=tmp_path)
+        assert (summary.made, summary.found) == (1, 0)
         assert list(summary.results.failures()) == []
-    run(Job(name="job", work=digest), units(1), runs=tmp_path)
-    assert not any(path.exists() for path in left)
+        assert all(path.exists() for path in left)
+        for path in left:  # as a killed process leaves them: the same, and locked by nobody
+            if path.is_dir():
+                shutil.copytree(path, path.with_name(path.name + "b"))
+            else:
+                shutil.copy(path, path.with_name(path.name + "b"))
+        copies = [path.with_name(path.name + "b") for path in left]
+        run(job, units(1), runs=tmp_path)
+        assert all(path.exists() for path in left) and not any(path.exists() for path in copies)
+        raise KeyboardInterrupt  # or the half files would be stored
 
 
 def test_progress_tells_counts_rate_and_time_left(
@@ -203,3 +203,34 @@ def test_map_units_raises_what_the_work_raised(tmp_path: Path) -> None:
         map_units(
             lambda payload: payload + "x", _units(1), name="odd", what="doubles", runs=tmp_path
         )
+
+
+@pytest.mark.parametrize("output", ["bytes", "folder"])
+def test_a_damaged_result_is_made_again(tmp_path: Path, output: Output) -> None:
+    work = digest if output == "bytes" else digest_folder
+    job, listed = Job(name="job", work=work, output=output), units(6)
+    results = run(job, listed, runs=tmp_path).results
+    files = [
+        path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
+        for path in (results.path(unit.key) for unit in listed)
+    ]
+    whole = [file.read_bytes() for file in files]
+    for place in (1, 4):
+        data = bytearray(whole[place])
+        data[place] ^= 1
+        files[place].write_bytes(data)
+    if output == "bytes":
+        with pytest.raises(BadFile, match=r"is damaged.*made again"):
+            results.read(listed[1].key)
+    assert [results.has(unit.key) for unit in listed] == [True, False, True, True, False, True]
+    again = run(job, listed, runs=tmp_path)
+    assert (again.made, again.found, again.failed) == (2, 4, 0)
+    assert [file.read_bytes() for file in files] == whole
+
+
+def test_results_of_before_there_were_checksums_are_taken(tmp_path: Path) -> None:
+    job, listed = Job(name="job", work=digest), units(3)
+    results = run(job, listed, runs=tmp_path).results
+    shutil.rmtree(results.folder / "sums")
+    assert run(job, listed, runs=tmp_path).found == 3
+    assert results.read(listed[0].key) == digest(listed[0].payload)

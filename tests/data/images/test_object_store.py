@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import pytest
 
 from heldout.core.errors import MissingExtra, NotApplicable, NotFound, UserError
+from heldout.core.web import Patience
 from heldout.data.images import (
     BadImage,
     FolderSource,
@@ -27,7 +28,9 @@ from heldout.data.images import (
     open_source,
     read_image,
 )
+from tests.core.lying_server import BOMB, Internet, LyingServer, bombs, internet, liar
 
+__all__ = ["internet", "liar"]
 IMAGES = {"a/é 1.jpg": b"first", "b.png": b"second" * 9000, "c#?.jpg": b"third"}
 
 
@@ -86,7 +89,8 @@ def web(server: Server) -> Iterator[Any]:
     sources: list[WebSource] = []
 
     def make(folder: str) -> WebSource:
-        sources.append(WebSource(f"{server.url}/{folder}/", ids=list(IMAGES), sleep=pauses.append))
+        patience = Patience(attempts=4, sleep=pauses.append)
+        sources.append(WebSource(f"{server.url}/{folder}/", ids=list(IMAGES), patience=patience))
         return sources[-1]
 
     pauses: list[float] = []
@@ -133,7 +137,9 @@ def test_a_server_that_fails_makes_no_image_bad(
 
 def test_a_server_that_is_not_there_raises() -> None:
     pauses: list[float] = []
-    source = WebSource("http://127.0.0.1:9", ids=["a.jpg"], sleep=pauses.append)
+    source = WebSource(
+        "http://127.0.0.1:9", ids=["a.jpg"], patience=Patience(attempts=4, sleep=pauses.append)
+    )
     with pytest.raises(ConnectionError):
         source.open("a.jpg")
     assert len(pauses) == 3
@@ -145,6 +151,28 @@ def test_a_locked_server_and_an_endless_file(web: Any) -> None:
         web("403").open("b.png")
     bad = bytes_of(web("long"), "b.png")
     assert isinstance(bad, BadImage) and "1,000,000,000,000 bytes" in bad.reason
+
+
+def test_an_image_is_not_taken_from_where_a_server_leads(
+    liar: LyingServer, internet: Internet
+) -> None:
+    secret = LyingServer()
+    liar.mood = lambda ask: ask.head("302 Found", Location=secret.url("localhost"))
+    source = WebSource(liar.url(path="set?key=word"), ids=["a.jpg"])
+    bad = bytes_of(source, "a.jpg")
+    assert isinstance(bad, BadImage) and "private address" in bad.reason
+    assert "word" not in bad.reason
+    source.close()
+    secret.close()
+    assert not secret.requests and set(internet.reached) == {("127.0.0.1", liar.port)}
+
+
+@pytest.mark.usefixtures("internet")
+def test_an_image_that_comes_compressed_is_not_unpacked(liar: LyingServer) -> None:
+    liar.mood = bombs
+    source = WebSource(liar.url(path="set"), ids=["a.jpg"])
+    assert read_image(source, "a.jpg") == BOMB
+    source.close()
 
 
 def test_a_web_server_cannot_be_listed(server: Server) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,15 @@ def test_export_then_import_is_the_same_table_and_the_same_bytes_in_any_order(
         assert list(two.stream()) == list(one.stream())
         two.export(folder / f"two.{ending}")
     assert (folder / f"two.{ending}").read_bytes() == (folder / f"one.{ending}").read_bytes()
+
+
+def test_a_spreadsheet_runs_nothing_that_somebody_answered(tmp_path: Path) -> None:
+    given = [vote("=1+1", "@b"), vote("b", "-2+3+cmd", source="+1")]
+    write_judgements(tmp_path / "j.csv", given)
+    with (tmp_path / "j.csv").open(newline="") as handle:
+        cells = [cell for row in csv.reader(handle) for cell in row]
+    assert "'@b" in cells and not any(cell[:1] in ("=", "+", "-", "@") for cell in cells)
+    assert list(read_judgements(tmp_path / "j.csv")) == given
 
 
 def test_export_takes_the_filters_of_a_stream(tmp_path: Path) -> None:

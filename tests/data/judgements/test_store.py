@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,31 @@ def test_opening_waits_for_another_program_that_holds_the_file(tmp_path: Path) -
             with opening.result(timeout=60) as store:
                 assert store.add([vote("a", "w")]) == Added(1, 0)
     other.close()
+
+
+def test_a_source_is_asked_when_nobody_else_can_write(tmp_path: Path) -> None:
+    """What it reads of the table, to refuse what contradicts it, cannot change any more."""
+    path = tmp_path / "j.db"
+
+    def source() -> Iterator[Judgement]:
+        with (
+            closing(sqlite3.connect(path, timeout=0)) as other,
+            pytest.raises(sqlite3.OperationalError, match="locked"),
+        ):
+            other.execute("begin immediate")
+        yield vote("a", "w")
+
+    with JudgementStore(path) as store:
+        assert store.add(source()) == Added(1, 0)
+
+
+@pytest.mark.parametrize("name", ["what?", "50%41", "a#b", "file:x?mode=memory", "a@b:c"])
+def test_any_folder_may_hold_a_table(tmp_path: Path, name: str) -> None:
+    workspace = Workspace(tmp_path / name)
+    with JudgementStore(workspace.judgements) as store:
+        store.add([vote("a", "w")])
+    assert (tmp_path / name / "judgements.db").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path) -> None:

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.web import Patience
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.imagenetv2 import ALIASES
 from heldout.data.testset import fetch as registry
 from heldout.data.testset.fetch import (
     Fetched,
-    Patience,
     PublishedFile,
     PublishedSet,
     fetch,
     holding,
-    new_client,
+)
+from tests.core.lying_server import DATA as FILE
+from tests.core.lying_server import (
+    ENOUGH,
+    MOODS,
+    SIZE,
+    Asked,
+    Internet,
+    LyingServer,
+    Mood,
+    has_the_wrong_bytes,
+    internet,
+    is_longer_than_it_says,
+    is_too_long,
+    joins_the_wrong_bytes,
+    liar,
 )
 
+__all__ = ["internet", "liar"]
 DATA = b"\x93NUMPY" + bytes(range(256)) * 3000
 OTHER = DATA[::-1]
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -49,6 +66,7 @@ class Answer:
     kind: str = "application/octet-stream"
     headers: dict[str, str] = field(default_factory=dict)
     shift: int = 0  # answer a range that starts elsewhere
+    ignores_validator: bool = False
 
 
 class Server:
@@ -89,7 +107,8 @@ class Server:
         body, status, extra = a.data, a.status, dict(a.headers)
         wanted = to.headers.get("Range")
         validator = to.headers.get("If-Range")
-        if wanted and a.ranges and status == 200 and validator in (None, a.tag, a.modified):
+        fits = a.ignores_validator or validator in (None, a.tag, a.modified)
+        if wanted and a.ranges and status == 200 and fits:
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
             if start >= len(body):
                 status, extra["Content-Range"], body = 416, f"bytes */{len(a.data)}", b""
@@ -413,27 +432,112 @@ def test_endless_redirects_end(server: Server, tmp_path: Path) -> None:
         get(known(f"{server.base}/set.npy"), tmp_path)
 
 
-def test_a_redirect_that_drops_encryption_is_refused(tmp_path: Path) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.scheme == "https":
-            return httpx.Response(302, headers={"Location": "http://127.0.0.1/set.npy"})
-        return httpx.Response(200, content=DATA)
+@pytest.mark.usefixtures("internet")
+def test_a_chunked_answer_without_length(liar: LyingServer, tmp_path: Path) -> None:
+    def mood(ask: Asked) -> None:
+        ask.head(Transfer_Encoding="chunked")
+        ask.send(b"64\r\n" + DATA[:100] + b"\r\n%x\r\n" % (len(DATA) - 100) + DATA[100:])
+        ask.send(b"\r\n0\r\n\r\n")
 
-    client = httpx.Client(transport=httpx.MockTransport(answer), follow_redirects=True)
-    with pytest.raises(UserError, match="without encryption"):
-        get(known("https://127.0.0.1/set.npy"), tmp_path, client=client)
-
-
-def test_a_chunked_answer_without_length(tmp_path: Path) -> None:
-    def pieces() -> Iterator[bytes]:
-        yield from (DATA[:100], DATA[100:])
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, content=pieces())
-
-    client = httpx.Client(transport=httpx.MockTransport(answer))
-    got, _ = get(entry("http://127.0.0.1/set.npy"), tmp_path, client=client)
+    liar.mood = mood
+    got, _ = get(entry(liar.url()), tmp_path)
     assert got.files[0].path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("mood", MOODS, ids=lambda mood: mood.__name__)
+def test_no_mood_of_a_mirror_makes_a_download_endless(
+    liar: LyingServer,
+    internet: Internet,
+    tmp_path: Path,
+    mood: Mood,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2 * SIZE))
+    liar.mood = mood
+    longest = 0
+
+    def progress(name: str, done: int, total: int | None) -> None:
+        nonlocal longest
+        longest = max(longest, done)
+
+    pauses: list[float] = []
+    patience = Patience(attempts=3, silence=0.2, sleep=pauses.append)
+    right = hashlib.sha256(FILE).hexdigest()
+    for facts in ({"bytes": SIZE, "sha256": right}, {"bytes": SIZE}, {"sha256": right}):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        liar.requests.clear()
+        liar.sent = longest = 0
+        may_pass = mood is has_the_wrong_bytes or mood is joins_the_wrong_bytes
+        try:
+            got = fetch(entry(liar.url(), **facts), folder, patience=patience, progress=progress)
+            assert may_pass and "sha256" not in facts and got.files[0].trust == "first use"
+        except UserError as error:
+            assert "could not be fetched" in error.line
+            assert not (folder / "set.npy").exists()
+        # Three attempts, renewed by each of three mebibytes.
+        assert len(liar.requests) <= 3 * (SIZE // (1 << 20) + 1)
+        assert longest <= SIZE and liar.sent < 3 * SIZE + ENOUGH // 2
+    assert all(pause <= 60 for pause in pauses)
+    assert set(internet.reached) == {("127.0.0.1", liar.port)}
+
+
+def test_a_mirror_does_not_lead_to_private_addresses(
+    liar: LyingServer, internet: Internet, tmp_path: Path
+) -> None:
+    secret = LyingServer()
+    liar.mood = lambda ask: ask.head("302 Found", Location=secret.url("localhost"))
+    with pytest.raises(UserError, match="private address"):
+        get(known(), tmp_path, mirrors=[liar.url(path="sets")])
+    secret.close()
+    assert not secret.requests and set(internet.reached) == {("127.0.0.1", liar.port)}
+
+
+@pytest.mark.usefixtures("internet")
+def test_an_answer_that_may_have_no_end_stops_where_there_is_room(
+    liar: LyingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4 << 20))
+    facts = {"sha256": "0" * 64}
+    liar.mood = is_too_long
+    with pytest.raises(UserError, match=f"sends more than the {2 << 20} bytes"):
+        get(entry(liar.url(), **facts), tmp_path)
+    liar.mood = is_longer_than_it_says
+    with pytest.raises(UserError, match=f"sends more than the {2 << 20} bytes"):
+        get(entry(liar.url(), **facts), tmp_path)
+
+    def claims(ask: Asked) -> None:
+        ask.head(Content_Length=10**12)
+        ask.send(b"x")
+
+    liar.mood = claims
+    with pytest.raises(UserError, match=f"there is room for {2 << 20}"):
+        get(entry(liar.url(), **facts), tmp_path)
+
+
+def test_a_range_of_a_file_that_has_changed_is_not_joined(server: Server, tmp_path: Path) -> None:
+    """The server ignores If-Range, and says by its tag that the file is another."""
+    server.scripts["/set.npy"] = [
+        Answer(OTHER, tag='"two"', stop_at=9000),
+        Answer(ignores_validator=True),
+        Answer(),
+    ]
+    got, _ = get(entry(f"{server.base}/set.npy"), tmp_path)
+    assert got.files[0].path.read_bytes() == DATA
+    assert server.ranges() == [None, "bytes=9000-", None]
+
+
+def test_passwords_of_mirrors_are_neither_shown_nor_stored(server: Server, tmp_path: Path) -> None:
+    url = server.base.replace("http://", "http://me:secret@")
+    server.scripts["/set.npy"] = [Answer(stop_at=5000), Answer(status=404)]
+    with pytest.raises(UserError) as caught:
+        get(known(), tmp_path, mirrors=[url])
+    server.scripts["/set.npy"] = [Answer()]
+    got, _ = get(known(), tmp_path, mirrors=[url])
+    assert server.ranges() == [None, "bytes=5000-", "bytes=5000-"]
+    assert all("authorization" in headers for _, headers in server.requests)
+    assert got.files[0].source == server.base.replace("http://", "http://***@") + "/set.npy"
+    stored = [path.read_bytes() for path in tmp_path.iterdir()]
+    assert "secret" not in caught.value.line and not any(b"secret" in data for data in stored)
 
 
 def test_no_length_at_all_is_taken_only_where_a_break_would_show(
@@ -547,11 +651,12 @@ def test_odd_addresses_fail_like_any_mirror(tmp_path: Path) -> None:
         get(known("http://127.0.0.1:notaport/x", "http:///x"), tmp_path)
 
 
-def test_the_client_asks_for_plain_bytes_and_says_who_it_is() -> None:
-    with new_client() as client:
-        assert client.headers["accept-encoding"] == "identity"
-        assert client.headers["user-agent"].startswith("heldout/")
-        assert client.follow_redirects
+def test_it_asks_for_plain_bytes_and_says_who_it_is(server: Server, tmp_path: Path) -> None:
+    server.scripts["/set.npy"] = [Answer()]
+    get(known(f"{server.base}/set.npy"), tmp_path)
+    ((_, headers),) = server.requests
+    assert headers["accept-encoding"] == "identity"
+    assert headers["user-agent"].startswith("heldout/")
 
 
 def test_the_built_in_registry_is_whole() -> None:

@@ -6,8 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -503,3 +506,48 @@ def test_ids_without_file_hashes_belong_to_a_namespace(pets: TestSet, tmp_path: 
     assert some[0].card.images_hash == some[1].card.images_hash
     other = subset(theirs, ids, name="some", recipe={"name": "x"})
     assert other.card.images_hash != some[0].card.images_hash
+
+
+def at_once(*calls: Callable[[], object]) -> list[object]:
+    """The results of calls that begin at one moment, in threads."""
+    barrier = threading.Barrier(len(calls))
+
+    def wait_and_call(call: Callable[[], object]) -> object:
+        barrier.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(wait_and_call, calls))
+
+
+def test_truths_that_are_added_at_once_are_all_there(tmp_path: Path, pets: TestSet) -> None:
+    saved = save(pets, tmp_path / pets.name)
+    table, names = truth_table(["i1"], ["dog"]), [f"panel-{n}" for n in range(8)]
+    at_once(*(partial(add_truth, saved, name, table, provenance={}) for name in names))
+    back = load(tmp_path / pets.name)
+    assert set(back.truths) == {"original", "multi", *names}
+    assert not verify(tmp_path / pets.name).findings
+    assert len(back.card.history) == len(names)
+
+
+def test_who_saves_the_same_set_at_once_finds_it(tmp_path: Path, pets: TestSet) -> None:
+    made = at_once(*(partial(save, pets, tmp_path / "a") for _ in range(8)))
+    assert all(isinstance(each, TestSet) and each.card == pets.card for each in made)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_set_that_is_replaced_while_it_is_read_is_not_mixed(
+    tmp_path: Path, pets: TestSet, make_pets: Maker
+) -> None:
+    sets = (pets, make_pets(memberships=None))
+    save(pets, tmp_path / "a")
+
+    def replace() -> None:
+        for n in range(40):
+            save(sets[n % 2], tmp_path / "a", replace=True)
+
+    def read() -> None:
+        for _ in range(80):
+            assert_whole(load(tmp_path / "a"))
+
+    at_once(replace, read)

@@ -105,6 +105,9 @@ def test_unknown_classes_and_repeated_keys(folder: Path) -> None:
 
 def test_card_that_lies(folder: Path) -> None:
     card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "counts": {"images": 9}}))
+    assert found(folder) == [("card", "error", "card.json")]
+    del card["check"]  # as in cards of before there was one
     (folder / "card.json").write_text(json.dumps({**card, "content_hash": "0" * 64}))
     assert found(folder) == [("card", "error", "card.json")]
     tables = {**card["tables"], "truth/ghost": "0" * 64}

@@ -119,6 +119,12 @@ def test_judgements_of_this_set_of_its_parents_or_of_none_count(
     assert found["Spurious Correlation", "all"] == 3
     assert found["all", "judged"] == 3 and found["all", "proposed"] == 2
     assert found["No output", "all"] == 1
+    assert not any(s.statistic in ("minor", "explained") for s in results.of(Score))
+    groups = tmp_path / "groups.json"
+    groups.write_text("[[0], [1]]")
+    results = evaluate(
+        world.predictions(), testset, mistakes=True, workspace=place, superclasses=groups
+    )
     by = {s.name: s.value for s in results.of(Score)}
     assert by["top1_minor"] == by["top1"] == pytest.approx(1 / 6)
     assert by["top1_explained"] == pytest.approx(4 / 6)

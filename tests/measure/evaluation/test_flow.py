@@ -19,12 +19,13 @@ from heldout.data.testset.subset import subset
 from heldout.measure.evaluation.flow import (
     MOST_PAIRED,
     Results,
-    factor_comparisons,
+    factor_contrasts,
     label_map_argument,
     reading_notes,
 )
 from heldout.measure.evaluation.requests import EvaluateRequest
 from heldout.measure.evaluation.resolve import Evaluation, default_metrics, resolve
+from heldout.measure.score.compare import simultaneous
 from heldout.measure.score.fits import ReferenceLine
 from heldout.measure.score.records import Score, from_dict
 from heldout.show.report import report_data
@@ -222,7 +223,7 @@ def test_clusters(workspace_flow: Workspace) -> None:
     results = evaluate(
         "oak", OLD, metrics=["top1", "nll"], cluster="photographer", workspace=workspace_flow
     )
-    assert all(r.interval and r.interval.startswith("cluster-bootstrap") for r in results.scores)
+    assert all(r.interval and r.interval.startswith("cluster-") for r in results.scores)
 
 
 def test_results_do_not_depend_on_the_order_of_arguments(workspace_flow: Workspace) -> None:
@@ -270,7 +271,7 @@ def test_comparisons(workspace_flow: Workspace) -> None:
     results = verbs.compare(["oak", "yew", "fir"], [OLD], workspace=workspace_flow)
     assert {(r.model, r.other) for r in results.comparisons} == {("yew", "oak"), ("fir", "oak")}
     assert all(
-        r.difference < 0 and r.test == "exact McNemar, Holm over 2" for r in results.comparisons
+        r.difference < 0 and r.test == "McNemar score, max-t over 2" for r in results.comparisons
     )
     every = verbs.compare(
         ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace_flow
@@ -281,11 +282,11 @@ def test_comparisons(workspace_flow: Workspace) -> None:
     clustered = verbs.compare(
         ["oak", "yew"], [OLD], cluster="photographer", replicates=50, workspace=workspace_flow
     )
-    assert {r.test for r in clustered.comparisons} == {"paired cluster bootstrap"}
+    assert {r.test for r in clustered.comparisons} == {"paired cluster score"}
 
 
 def test_fitting(workspace_flow: Workspace, tmp_path: Path) -> None:
-    results = verbs.fit(testsets=[NEW], baseline=OLD, replicates=50, workspace=workspace_flow)
+    results = verbs.fit(testsets=[NEW], baseline=OLD, workspace=workspace_flow)
     assert [f.models for f in results.fits] == [5, 5, 5]
     with pytest.raises(UserError, match="testsets or population is missing"):
         verbs.fit(baseline=OLD, workspace=workspace_flow)
@@ -403,11 +404,13 @@ def test_pairs_are_compared_along_single_factors_only() -> None:
         factor_entries=["size", "x&y"],
     )
     measured = world.measured()
-    found = list(factor_comparisons(measured, [("oak", "yew")], job(world, replicates=50)))
+    found = simultaneous(
+        list(factor_contrasts(measured, [("oak", "yew")], job(world, replicates=50)))
+    )
     assert {r.slice for r in found} == {"size=0.1", "size=0.2", "size=0.3"}
-    assert all(r.test == "paired cluster bootstrap, Holm over 3" for r in found)
+    assert all(r.test == "paired cluster score, max-t over 3" for r in found)
     many = [("oak", "yew")] * (MOST_PAIRED + 1)
-    assert list(factor_comparisons(measured, many, job(world))) == []
+    assert list(factor_contrasts(measured, many, job(world))) == []
 
 
 def test_results_of_a_loss_have_no_curve(workspace_reading: Workspace) -> None:

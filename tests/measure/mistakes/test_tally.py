@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,9 @@ def test_forgiven_mistakes_are_hits_and_no_others(world: World, which: tuple[str
     study = study_of(testset, world)
     found = {m.metric.name: m for m in forgiven(study, measured)}
     assert set(found) <= {f"{metric}{e}" for e in ("_minor", "_explained", "_judged_minor")}
+    open_to_doubt = any(kind.basis != "judged" for kind in study.kinds.values())
+    assert open_to_doubt == (f"{metric}_minor" not in found)
+    found = {m.metric.name: m for m in forgiven(replace(study, named=True), measured)}
     assert {f"{metric}_minor", f"{metric}_explained"} <= set(found)
     for ending, forgives in (
         ("_minor", lambda k: k.category in MINOR_CATEGORIES),

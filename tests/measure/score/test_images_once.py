@@ -68,7 +68,7 @@ def test_scores_ranks_and_comparisons_count_an_image_once(
     (difference,) = compare(measured, [("a", "b")], replicates=50)
     assert difference.n == len(truths)
     assert difference.difference == pytest.approx(expected[0] - expected[1])
-    assert difference.test == "paired bootstrap"
+    assert difference.test == "paired score"
     ranks = {record.model: record.value for record in rank_scores(measured)}
     if expected[0] > expected[1] + 1e-9:
         assert ranks == {"a": 1.0, "b": 2.0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import runpy
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
 from heldout.data.labels import subset_map
 from heldout.data.testset import Card, image_table, make_testset, truth_table
+from heldout.measure.score.estimate import Estimates
 from heldout.measure.score.fits import (
     Axes,
     Population,
@@ -30,7 +32,7 @@ from heldout.measure.score.fits import (
 from heldout.measure.score.measure import measure
 from heldout.stats.intervals import wilson
 from tests.measure.score.test_scoring import big_world
-from tests.measure.score.worlds import single_label, space_of, world_testset
+from tests.measure.score.worlds import hits, measured_of, single_label, space_of, world_testset
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,6 +44,11 @@ def population(
     x = rng.uniform(0.4, 0.9, n)
     y = from_axes(0.9 * to_axes(x, axes) - 0.5 + rng.normal(0, noise, n), axes)
     return Population(tuple(f"m{i}" for i in range(n)), x, y, "val", "new", 0)
+
+
+def estimated(p: Sequence[float], n: int) -> Estimates:
+    """Accuracies of ``n`` images drawn one by one."""
+    return Estimates(np.array(p), wilson(np.array(p) * n, n))
 
 
 CERTAIN = ReferenceLine(
@@ -59,7 +66,7 @@ CERTAIN = ReferenceLine(
 @given(st.floats(0.05, 0.95), st.floats(0.0, 1.0))
 def test_the_identity_line_gives_the_difference(x: float, y: float) -> None:
     many = 10**12
-    found = effective_robustness(np.array([x]), np.array([y]), CERTAIN, n_x=many, n_y=many)
+    found = effective_robustness(estimated([x], many), estimated([y], many), CERTAIN, n_x=many)
     assert found.value[0] == pytest.approx(y - x)
     for limits in (found.interval.low, found.interval.high):
         assert limits[0] == pytest.approx(y - x, abs=1e-5)
@@ -69,25 +76,25 @@ def test_value_is_the_distance_from_the_line() -> None:
     reference = reference_line(population())
     x, y = 0.7, 0.65
     logit = reference.slope * math.log(x / (1 - x)) + reference.intercept
-    found = effective_robustness(np.array([x]), np.array([y]), reference, n_x=500, n_y=500)
+    found = effective_robustness(estimated([x], 500), estimated([y], 500), reference, n_x=500)
     assert found.value[0] == pytest.approx(y - 1 / (1 + math.exp(-logit)))
     assert found.interval.low[0] < found.value[0] < found.interval.high[0]
 
 
 def test_uncertainties_add_in_squares() -> None:
-    x, y = np.array([0.7]), np.array([0.6])
+    x, y = estimated([0.7], 100), estimated([0.6], 100)
     limits = wilson(60, 100)
-    both = effective_robustness(x, y, CERTAIN, n_x=100, n_y=100)
+    both = effective_robustness(x, y, CERTAIN, n_x=100)
     below = math.hypot(0.6 - limits.low, wilson(70, 100).high - 0.7)
     assert both.value[0] - both.interval.low[0] == pytest.approx(below)
     reference = reference_line(population())
-    wide = effective_robustness(x, y, reference, n_x=100, n_y=100)
-    band = reference.band(x)
-    assert wide.value[0] - wide.interval.low[0] > band[1][0] - reference.at(x)[0]
+    wide = effective_robustness(x, y, reference, n_x=100)
+    band = reference.band(x.value)
+    assert wide.value[0] - wide.interval.low[0] > band[1][0] - reference.at(x.value)[0]
 
 
 def test_limits_stay_possible() -> None:
-    found = effective_robustness(np.array([0.0, 1.0]), np.array([1.0, 0.0]), CERTAIN, n_x=5, n_y=5)
+    found = effective_robustness(estimated([0.0, 1.0], 5), estimated([1.0, 0.0], 5), CERTAIN, n_x=5)
     assert (found.interval.low >= -1).all() and (found.interval.high <= 1).all()
     assert np.isfinite(found.value).all()
 
@@ -115,7 +122,7 @@ def test_the_band_covers() -> None:
     missed = 0
     truth = from_axes(0.9 * to_axes(np.array([0.8]), "logit") - 0.5, "logit")[0]
     for seed in range(100):
-        low, high = reference_line(population(seed=seed), replicates=300).band(np.array([0.8]))
+        low, high = reference_line(population(seed=seed)).band(np.array([0.8]))
         missed += not low[0] <= truth <= high[0]
     assert missed <= 14
 
@@ -129,7 +136,9 @@ def test_records() -> None:
     assert [r.model for r in records] == ["m0", "m1"]
     for m, record in enumerate(records):
         x, y = b.estimates()[m], a.estimates()[m]
-        expected = effective_robustness(np.array([x]), np.array([y]), reference, n_x=200, n_y=120)
+        expected = effective_robustness(
+            estimated([x], 200), estimated([y], 120), reference, n_x=200
+        )
         assert (record.value, record.low, record.high) == pytest.approx(
             (expected.value[0], expected.interval.low[0], expected.interval.high[0])
         )
@@ -145,14 +154,39 @@ def test_records() -> None:
         robustness_scores(a.of_models(["m2"]), b, reference)
 
 
+def test_clusters_count_in_both_accuracies() -> None:
+    """Two sets of 30 films: where images were taken as drawn one by one, 51 % of intervals held."""
+    reference = reference_line(population(400, noise=0.01))
+    rng, films, held = np.random.default_rng(0), np.arange(600) // 20, []
+    for _ in range(60):
+        x = np.array([0.7])
+        y = reference.at(x)
+        old, new = (
+            measured_of(hits(rng, p, films, film=0.3, image=0.3), name, clusters=films)
+            for p, name in ((x, "old"), (y, "new"))
+        )
+        (record,) = robustness_scores(new, old, reference)
+        assert record.low is not None and record.high is not None
+        held.append(record.low <= 0 <= record.high)
+    assert np.mean(held) >= 0.9
+    assert record.interval is not None and record.interval.startswith("mover over cluster-")
+    films = np.arange(600) // 200
+    few = [measured_of(hits(rng, x, films), name, clusters=films) for name in ("new", "old")]
+    (record,) = robustness_scores(*few, reference)
+    assert record.low is None and record.interval is None
+    assert record.reason is not None and "3 clusters (film) are too few" in record.reason
+    (alone,) = robustness_scores(*few, reference, cluster="none")
+    assert alone.interval is not None and alone.interval.startswith("mover over wilson and")
+
+
 def test_bad_input() -> None:
     with pytest.raises(UserError, match="fractions, not percent"):
-        effective_robustness(np.array([70.0]), np.array([60.0]), CERTAIN, n_x=9, n_y=9)
+        effective_robustness(Estimates(np.array([70.0]), None), estimated([0.6], 9), CERTAIN, n_x=9)
     with pytest.raises(NotApplicable, match="2 models have both val and new"):
         reference_line(population(2))
-    few = population(3)
+    few = population(12)
     with pytest.raises(NotApplicable, match="all models have the same val"):
-        reference_line(Population(few.models, np.full(3, 0.5), few.y, "val", "new", 0))
+        reference_line(Population(few.models, np.full(12, 0.5), few.y, "val", "new", 0))
 
 
 def test_built_in_lines() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from scipy.special import ndtri
 
 from heldout.data.labels import Class, LabelSpace
 from heldout.data.testset import (
@@ -23,6 +24,8 @@ from heldout.data.testset import (
     membership_table,
     truth_table,
 )
+from heldout.measure.score.measure import Measured
+from heldout.measure.score.metrics import get_metric
 from heldout.models.predictions import Predictions, top_k
 
 
@@ -179,3 +182,51 @@ def worlds(
     rows = st.one_of(st.none(), row, row, row) if failures else row
     logits = {f"m{m}": tuple(draw(rows) for _ in range(n)) for m in range(models)}
     return World(classes, tuple(images), logits)
+
+
+def measured_of(right: np.ndarray, name: str, *, clusters: Sequence[int] | None = None) -> Measured:
+    """Top-1 of models m000, m001, ... that are ``right`` (images, models), as measured.
+
+    ``clusters`` are films, which the card declares as what belongs together.
+    """
+    images = len(right)
+    ids = [f"{name}-{i:05d}" for i in range(images)]
+    space, table, card = space_of(2), {"image_id": ids}, Card(name=name, label_space="made")
+    if clusters is not None:
+        table |= {"film": [f"{name}-film-{c:03d}" for c in clusters]}
+        card = card.updated(clusters="film", columns={"film": ColumnType(kind="categorical")})
+    testset = make_testset(
+        card,
+        images=image_table(table),
+        truths={"original": truth_table(ids, [space.ids[0]] * images)},
+        label_space=space,
+    )
+    return Measured(
+        testset=testset,
+        truth="original",
+        space=space,
+        metric=get_metric("top1"),
+        models=tuple(f"m{m:03d}" for m in range(right.shape[1])),
+        values=right,
+        rows=np.arange(images),
+        groups=np.zeros(images, dtype=np.int64),
+    )
+
+
+def hits(
+    rng: np.random.Generator,
+    accuracy: np.ndarray,
+    clusters: np.ndarray,
+    *,
+    film: float = 0.0,
+    image: float = 0.8,
+) -> np.ndarray:
+    """Right and wrong (images, models): images are hard for all models alike, films half so.
+
+    ``film`` and ``image`` are the parts of a unit normal variance that they explain.
+    """
+    films, models = clusters.max() + 1, len(accuracy)
+    films_own = rng.standard_normal((films, models)) + rng.standard_normal((films, 1))
+    shared = np.sqrt(image) * rng.standard_normal((len(clusters), 1))
+    own = np.sqrt(1 - film - image) * rng.standard_normal((len(clusters), models))
+    return np.asarray(np.sqrt(film / 2) * films_own[clusters] + shared + own < ndtri(accuracy))

@@ -5,18 +5,19 @@
     <runs>/<job name>/
       job.json                      schema_version, name, output
       results/<key, 2>/<key>        a file (output "bytes") or a folder (output "folder")
+      sums/<key, 2>/<key>           the checksum of the result, written before it
       failures/<key>.json           schema_version, key, reason, traceback, attempts
       lock                          held by every process that works on the job; see `working`
 
-A result wins over a failure of the same key: another process, or a later try, has succeeded.
+A result wins over a failure of the same key: another process, or a later try, has succeeded. A
+result that is damaged counts as missing, so the same command makes it again; one of a job that was
+begun before there were checksums is taken as it is.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,9 +27,30 @@ from typing import Literal
 from heldout.core import schema
 from heldout.core.engine.unit import Unit
 from heldout.core.errors import ExistsError, NotFound
-from heldout.core.files import atomic_folder, is_temporary, write_bytes
+from heldout.core.files import (
+    atomic_folder,
+    atomic_path,
+    checksum,
+    damaged,
+    is_temporary,
+    lock_file,
+    locked,
+    mapped,
+    remove_folder,
+    sweep,
+    write_bytes,
+)
 
 Output = Literal["bytes", "folder"]
+
+
+def _checksum(path: Path) -> bytes:
+    """The checksum of a result: of a file, or of the names and checksums of a folder's files."""
+    if path.is_file():
+        return checksum(mapped(path)).encode()
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    lines = (f"{file.relative_to(path).as_posix()}\0{checksum(mapped(file))}\n" for file in files)
+    return checksum("".join(lines).encode()).encode()
 
 
 @dataclass(frozen=True)
@@ -87,8 +109,12 @@ class JobResults:
         return self.folder / "results" / key[:2] / key
 
     def has(self, key: str) -> bool:
-        """Whether the result of this key is stored."""
-        return self.path(key).exists()
+        """Whether the result of this key is stored, and its bytes are those that were written."""
+        path = self.path(key)
+        try:
+            return path.exists() and self._sum(key) in (None, _checksum(path))
+        except FileNotFoundError:  # removed meanwhile
+            return False
 
     def done(self, key: str) -> Done:
         """The outcome of a stored result."""
@@ -97,25 +123,44 @@ class JobResults:
     def read(self, key: str) -> bytes:
         """The bytes that the work returned for this key."""
         try:
-            return self.path(key).read_bytes()
+            data = self.path(key).read_bytes()
         except FileNotFoundError:
             raise self._missing(key) from None
+        if self._sum(key) not in (None, checksum(data).encode()):
+            raise damaged(self.path(key), "run the job again: it is made again")
+        return data
 
     def write(self, key: str, data: bytes) -> None:
         """Store the bytes of one result, in one step."""
+        self._note(key, checksum(data).encode())
         write_bytes(self.path(key), data)
+
+    def _sum(self, key: str) -> bytes | None:
+        try:
+            return self._sum_path(key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def _note(self, key: str, found: bytes) -> None:
+        """Store a checksum; a result whose checksum was lost with the power is taken as it is."""
+        with atomic_path(self._sum_path(key), durable=False) as temporary:
+            temporary.write_bytes(found)
+
+    def _sum_path(self, key: str) -> Path:
+        return self.folder / "sums" / key[:2] / key
 
     @contextmanager
     def writing(self, key: str) -> Iterator[Path]:
         """Yield a temporary folder; it becomes the result of ``key`` when the block succeeds."""
         target = self.path(key)
         try:
-            with atomic_folder(target) as temporary:
+            with atomic_folder(target, replace=True) as temporary:  # it may be there, damaged
                 yield temporary
                 for file in sorted(temporary.rglob("*")):
                     if file.is_file():
                         with file.open("rb") as handle:
                             os.fsync(handle.fileno())
+                self._note(key, _checksum(temporary))
         except OSError as error:
             # Another process stored the same unit first: equal keys, equal results.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not target.is_dir():
@@ -152,15 +197,6 @@ class JobResults:
         for unit in units:
             yield self.done(unit.key) if self.has(unit.key) else self.failure(unit.key)
 
-    def sweep(self) -> None:
-        """Remove what interrupted writes left behind: only safe while no other process works."""
-        for pattern in (".tmp-*", "results/.tmp-*", "results/*/.tmp-*", "failures/.tmp-*"):
-            for path in sorted(self.folder.glob(pattern)):
-                if path.is_dir():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-
     def _failure_path(self, key: str) -> Path:
         return self.folder / "failures" / f"{key}.json"
 
@@ -172,43 +208,36 @@ class JobResults:
 
 @contextmanager
 def working(results: JobResults) -> Iterator[None]:
-    """Hold the job's shared lock for the block; sweep leftovers first if nobody else holds it.
+    """Hold the job's shared lock for the block: several processes may work on one job.
 
-    The operating system drops the lock of a process that dies, even by ``kill -9``, so a stale
-    lock cannot exist. Several processes may hold it together. Where the file system or the
-    system has no such locks, nothing is swept and work goes on: leftovers are never read.
+    What killed processes left of results is swept first.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    results.folder.mkdir(parents=True, exist_ok=True)
-    with (results.folder / "lock").open("ab") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held by others, or not supported here
-            pass
-        else:
-            results.sweep()
-        with suppress(OSError):
-            # Not one atomic step down from the exclusive lock, and it need not be: whoever gets
-            # in between sweeps before this process has begun to write.
-            fcntl.flock(handle, fcntl.LOCK_SH)
+    folder = results.folder
+    with lock_file(folder / "lock", shared=True):
+        for place in (
+            folder,
+            *folder.glob("*/"),
+            *folder.glob("results/*"),
+            *folder.glob("sums/*"),
+        ):
+            sweep(place)
         yield
 
 
 def is_worked_on(folder: Path) -> bool:
     """Whether some process works on the job in ``folder``, where the system can tell."""
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
     try:
-        with (folder / "lock").open("r+b") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked(folder / "lock", wait=False):
+            return False
     except BlockingIOError:
         return True
-    except OSError:  # nobody ever worked here, or there are no such locks
+    except OSError:  # nobody ever worked here
         return False
-    return False
+
+
+def remove_job(folder: Path) -> None:
+    """Remove a job and all that it left, unless some process works on it."""
+    with suppress(BlockingIOError, FileNotFoundError):
+        (folder / "lock").touch()
+        with locked(folder / "lock", wait=False):
+            remove_folder(folder)

@@ -71,6 +71,25 @@ class Standing:
     confidence: float | None
 
 
+def check_batch(problem: LabelingTask, strategy: Strategy, budget: int) -> None:
+    """Refuse a batch that cannot be chosen."""
+    candidates = int((problem.labels < 0).sum())
+    if not 1 <= budget <= candidates:
+        raise UserError(
+            f"{budget:,} images are asked for, {problem.name} has {candidates:,} without a label",
+            fix=f"give 1 to {candidates:,} (--budget)" if candidates else "nothing is left",
+        )
+    if strategy.needs_model and not _trainable(problem):
+        raise NotApplicable(
+            f"strategy {strategy.name} needs labels of two classes or more",
+            fix="begin with random or k-centre",
+        )
+
+
+def _trainable(problem: LabelingTask) -> bool:
+    return len(np.unique(problem.labels[problem.labels >= 0])) >= 2
+
+
 def next_batch(
     problem: LabelingTask,
     trainer: Trainer,
@@ -89,20 +108,9 @@ def next_batch(
 
     ``paths``  of images, by id
     """
+    check_batch(problem, strategy, budget)
     labelled, candidates = np.flatnonzero(problem.labels >= 0), np.flatnonzero(problem.labels < 0)
-    if not 1 <= budget <= len(candidates):
-        raise UserError(
-            f"{budget:,} images are asked for, {problem.name} has {len(candidates):,} without a label",
-            fix=f"give 1 to {len(candidates):,} (--budget)"
-            if len(candidates)
-            else "nothing is left",
-        )
-    trainable = len(np.unique(problem.labels[labelled])) >= 2
-    if strategy.needs_model and not trainable:
-        raise NotApplicable(
-            f"strategy {strategy.name} needs labels of two classes or more",
-            fix="begin with random or k-centre",
-        )
+    trainable = _trainable(problem)
     held_out = None
     if strategy.needs_validation:
         held_out = (labelled, out_of_fold(problem, trainer, labelled, folds=folds, seed=seed))

@@ -43,7 +43,7 @@ class Labelling(Request, frozen=True, kw_only=True):
     ) = None
     domain: Domain = "domain"
     trainer: Annotated[
-        str, option("logistic, logistic:STRENGTH, or file.py:object.", rare=True)
+        str, option("logistic, logistic:STRENGTH, or file.py:object (it is run).", rare=True)
     ] = "logistic"
     seed: Seed = 0
     images: Images | None = None

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Executor, Processes, Serial, Shard
 from heldout.core.engine.jobs import ShardsMissing
 from heldout.core.errors import UserError
 from heldout.core.records import counts
+from heldout.core.request import unused
 from heldout.curate.active.classifier import Logistic, Trainer, load_trainer
 from heldout.curate.active.learning_curves import study_records
-from heldout.curate.active.next_batch import next_batch, read_labels, write_batch
+from heldout.curate.active.next_batch import check_batch, next_batch, read_labels, write_batch
 from heldout.curate.active.requests import PARTS, Labelling, NextRequest, StudyRequest
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
-from heldout.curate.active.study import METRICS, LabelPlan, run_study
-from heldout.curate.active.task import pool_features, pool_problem
+from heldout.curate.active.study import METRICS, LabelPlan, check_study, run_study
+from heldout.curate.active.task import LabelingTask, Left, pool_features, pool_problem
 from heldout.curate.zero_shot.label_pool import find_images, note_failures
 from heldout.data.testset.testset import TestSet
 from heldout.measure.score.records import Learning, Record
-from heldout.models.embeddings import Embeddings
+from heldout.models.embeddings import is_embeddings
 
 STRATEGIES = ("random", "margin", "margin+error")
 """What is tried where nothing is named."""
@@ -33,11 +36,11 @@ def run(request: StudyRequest, context: Context) -> Result:
     """Follow every strategy from every seed: curves, and differences to one of them."""
     strategies = parse_strategies(request.strategies or STRATEGIES)
     trainer = load_trainer(request.trainer)
-    pool, vectors = _inputs(request, context)
-    problem, left = pool_problem(
-        pool,
-        vectors,
-        domain=request.domain,
+    plan = LabelPlan(initial=request.initial, budget=request.budget, rounds=request.rounds)
+    pool, problem, left = _problem(
+        request,
+        context,
+        lambda problem: check_study(problem, strategies, plan),
         truth=request.truth,
         class_column=request.class_column,
         split=request.split_column,
@@ -64,9 +67,7 @@ def run(request: StudyRequest, context: Context) -> Result:
                 problem,
                 trainer,
                 strategies,
-                plan=LabelPlan(
-                    initial=request.initial, budget=request.budget, rounds=request.rounds
-                ),
+                plan=plan,
                 seeds=range(request.seed, request.seed + request.seeds),
                 runs=context.workspace.runs,
                 executor=executor,
@@ -105,8 +106,12 @@ def choose(request: NextRequest, context: Context) -> Result:
     """The next images to label, and how the domains stand."""
     trainer, strategy = load_trainer(request.trainer), parse_strategy(request.strategy)
     known = read_labels(*request.labelled)
-    pool, vectors = _inputs(request, context)
-    problem, left = pool_problem(pool, vectors, domain=request.domain, labels=known)
+    pool, problem, left = _problem(
+        request,
+        context,
+        lambda problem: check_batch(problem, strategy, request.budget),
+        labels=known,
+    )
     if left.unknown:
         context.note(f"{left.unknown:,} labels are of images that are not in {pool.name}")
     if left.without_domain or left.without_features:
@@ -129,16 +134,22 @@ def choose(request: NextRequest, context: Context) -> Result:
     return Result(records=standing)
 
 
-def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings | None]:
-    """The pool, and the features of its images where they are asked for."""
+def _problem(
+    request: Labelling, context: Context, check: Callable[[LabelingTask], object], **columns: Any
+) -> tuple[TestSet, LabelingTask, Left]:
+    """The pool and its task; what cannot work is refused before features are made."""
     found = find_images(context, request.pool)
     if found.pool is None:
         raise UserError(
             f"{request.pool} holds vectors alone",
             fix="name the pool or test set, and these as --features",
         )
+    bare = pool_problem(found.pool, None, domain=request.domain, **columns)
+    check(bare[0])
     if request.features is None:
-        return found.pool, None
+        return found.pool, *bare
+    if is_embeddings(Path(request.features.removeprefix("embeddings:"))):
+        unused(request, "vectors as {features}", "images")
     with context.progress("features") as progress:
         vectors = pool_features(
             found.pool,
@@ -149,7 +160,7 @@ def _inputs(request: Labelling, context: Context) -> tuple[TestSet, Embeddings |
             progress=progress,
         )
     note_failures(vectors, context)
-    return found.pool, vectors
+    return found.pool, *pool_problem(found.pool, vectors, domain=request.domain, **columns)
 
 
 @contextmanager

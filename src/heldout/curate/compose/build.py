@@ -16,12 +16,11 @@ import io
 import json
 import math
 import os
-import shutil
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,7 +38,7 @@ from heldout.core.engine import (
 )
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import is_unfinished
+from heldout.core.files import csv_cells, held
 from heldout.core.request import make
 from heldout.core.workspace import slug
 from heldout.curate.build import run_recipe
@@ -248,11 +247,14 @@ class ComposeRecipe(Recipe):
         """Render the set into a folder of work; its rows, columns and truth."""
         plan = plan_set(sources, parameters, seed=seed)
         job = f"compose-{plan.key[:12]}"
-        folder = (context.runs / job / "files").resolve()
+        work = (context.runs / job).resolve()
+        folder = work / "files"
+        # Files are moved into the set: who makes the same into another folder makes them again.
+        context.stack.enter_context(held(work))
         task = RenderWork(plan.inputs, parameters, plan.factors, folder)
         built = describe(plan, sources, render_all(plan, context, job, task))
         root = "." if parameters.layout == "siscore" else "images"
-        return replace(built, rendered=Rendered(folder=folder, root=root))
+        return replace(built, rendered=Rendered(folder=folder, root=root, work=work))
 
 
 recipe = ComposeRecipe()
@@ -379,7 +381,7 @@ def _csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows(map(csv_cells, rows))
     return stream.getvalue().encode("utf-8")
 
 
@@ -539,30 +541,24 @@ def build_compose(
     """
     _check_free(folder)
     sources, notes = gather(request)
-    if not request.replace and (known := _existing(folder, sources, request)):
-        return Composed(testset=known, notes=(*notes, *known.card.notes), unchanged=True)
-    for path in folder.resolve().parent.glob("*"):
-        if is_unfinished(path, folder.resolve()):  # of a build that was killed while it wrote
-            shutil.rmtree(path, ignore_errors=True)
-    before = {path.name for path in runs.glob("compose-*")}
-    with _workers(workers, request, len(sources["foregrounds"])) as executor:
-        made = run_recipe(
-            recipe,
-            sources,
-            folder=folder,
-            runs=runs,
-            parameters=request,
-            seed=request.seed,
-            name=request.name or slug(folder.resolve().name),
-            executor=executor,
-            progress=progress,
-            replace=request.replace,
-        )
-    for path in runs.glob("compose-*"):
-        files = path / "files"
-        if files.is_dir() and not any(files.iterdir()):  # moved into the set
-            shutil.rmtree(path, ignore_errors=True)
-    if runs.is_dir() and not before and not any(runs.iterdir()):
+    # The same request at once: one builds, the others wait and find it.
+    with held(folder.resolve().with_name(f"{folder.resolve().name}.build")):
+        if not request.replace and (known := _existing(folder, sources, request)):
+            return Composed(testset=known, notes=(*notes, *known.card.notes), unchanged=True)
+        with _workers(workers, request, len(sources["foregrounds"])) as executor:
+            made = run_recipe(
+                recipe,
+                sources,
+                folder=folder,
+                runs=runs,
+                parameters=request,
+                seed=request.seed,
+                name=request.name or slug(folder.resolve().name),
+                executor=executor,
+                progress=progress,
+                replace=request.replace,
+            )
+    with suppress(OSError):
         runs.rmdir()
     return Composed(testset=made, notes=(*notes, *made.card.notes))
 

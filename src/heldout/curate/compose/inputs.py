@@ -26,7 +26,7 @@ from heldout.core.tables import read_table_file
 from heldout.core.workspace import slug
 from heldout.data.images import BadImage, check_id, decode
 from heldout.data.images.decode import MAX_PIXELS, Refused, with_image
-from heldout.data.images.sources import MAX_IMAGE_BYTES, is_image_name
+from heldout.data.images.sources import is_image_name, read_image_file
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.labels.siscore import siscore_names
 from heldout.data.testset.tables import image_table, truth_table
@@ -290,7 +290,7 @@ def _checked_file(
 def _read(path: Path, *, alpha: bool, exif: bool) -> tuple[Image, str]:
     """A file as RGBA, or as RGB without ``alpha``, and the mode that it is stored in."""
     try:
-        data = path.read_bytes()
+        data = read_image_file(path)
     except OSError as error:
         raise BadFile(path, f"cannot be read ({error.strerror})", fix="check the file") from None
     mode = with_image(data, lambda image: str(image.mode), max_pixels=None)
@@ -411,9 +411,7 @@ def _images(folder: Path, class_name: str | None, notes: list[str]) -> list[_Fil
                 notes.append(f"{path} is a folder inside {folder.name} and was skipped")
             continue
         name = path.name if class_name is None else f"{class_name}/{path.name}"
-        if path.stat().st_size > MAX_IMAGE_BYTES:
-            raise BadFile(path, f"has {path.stat().st_size:,} bytes", fix="make it smaller")
-        data = path.read_bytes()
+        data = read_image_file(path)
         size = with_image(data, lambda image: image.size, max_pixels=None)
         if isinstance(size, BadImage):
             if is_image_name(path.name):

@@ -86,10 +86,11 @@ from heldout.data.testset import TestSet, find_pool, find_testset
 from heldout.data.testset.exporters.owned_folder import write_documents
 from heldout.data.testset.testset import save
 from heldout.measure.evaluation.flow import label_map_argument
+from heldout.measure.score.estimate import IntervalOptions, scores
 from heldout.measure.score.estimate import counts as score_counts
-from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.memberships import SliceNumber, membership_records, property_records
+from heldout.measure.score.slices import cluster_codes, cluster_column
 from heldout.models.predictions.ledger import stored_predictions
 
 _PUBLISHED = {
@@ -244,16 +245,26 @@ def score(request: ScoreContextsRequest, context: Context) -> Result:
         n = len(measured[0].rows) - len(left[0].rows)
         records.append(Count(name="n_left_out_train", value=n, testset=testset.name))
         measured = left
+    cluster = cluster_column(testset, None)
+    options = IntervalOptions(seed=request.seed, level=request.level)
     for each in measured:
+        clusters = None if cluster is None else cluster_codes(each, cluster)
         records += scores(
-            each, by=by, minimum_n=request.minimum_n, level=request.level, seed=request.seed
+            each,
+            by=by,
+            cluster=cluster,
+            minimum_n=request.minimum_n,
+            level=request.level,
+            seed=request.seed,
         )
         for column in columns:
             records += membership_records(
-                each, column, worst_n=request.minimum_n, level=request.level
+                each, column, clusters=clusters, worst_n=request.minimum_n, options=options
             )
         if numbers:
-            records += property_records(each, COLUMN, numbers, level=request.level)
+            records += property_records(
+                each, COLUMN, numbers, clusters=clusters, level=request.level
+            )
     records += score_counts(measured)
     return Result(records=records, drawn=testset)
 

@@ -37,16 +37,17 @@ def normalise_vocabulary(
 ) -> dict[str, tuple[str, ...]]:
     """What each word of the vocabulary counts as: synonyms first, then plurals, then the hierarchy.
 
-    A word that is named as a synonym is never taken for a plural.
+    A word that is named as a synonym is never taken for a plural. What the hierarchy says of a word
+    it says of its synonyms too.
     """
     named = read_synonyms(synonyms)
-    parents = read_hierarchy(hierarchy)
+    parents = read_hierarchy(hierarchy, synonyms)
     known = set(vocabulary) | set(named.values())
     found: dict[str, tuple[str, ...]] = {}
     for word in sorted(vocabulary):
         meant = named.get(word) or (singular(word, known) if plurals else word)
         meant = named.get(meant, meant)  # a plural of what is itself a synonym
-        above = ancestors(meant, parents) if roll_up else ()
+        above = (*ancestors(meant, parents), *ancestors(word, parents)) if roll_up else ()
         if (meant, *above) != (word,):
             found[word] = tuple(sorted({meant, *above}))
     return found
@@ -80,11 +81,17 @@ def read_synonyms(rules: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def read_hierarchy(rules: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """``cat<animal`` rules as word -> what it is a kind of; a cycle is refused with its words."""
+def read_hierarchy(
+    rules: Sequence[str], synonyms: Sequence[str] = ()
+) -> dict[str, tuple[str, ...]]:
+    """``cat<animal`` rules as word -> what it is a kind of; a cycle is refused with its words.
+
+    Words that are synonyms of others stand for these in the rules too.
+    """
+    named = read_synonyms(synonyms)
     parents: dict[str, list[str]] = {}
     for rule in rules:
-        word, parent = _sides(rule, "<", "cat<animal")
+        word, parent = (named.get(side, side) for side in _sides(rule, "<", "cat<animal"))
         if word != parent and parent not in parents.setdefault(word, []):
             parents[word].append(parent)
     table = {word: tuple(sorted(above)) for word, above in parents.items() if above}
@@ -110,9 +117,9 @@ def ancestors(word: str, parents: Mapping[str, tuple[str, ...]]) -> tuple[str, .
     return tuple(sorted(found - {word}))
 
 
-def groups(hierarchy: Sequence[str]) -> dict[str, frozenset[str]]:
+def groups(hierarchy: Sequence[str], synonyms: Sequence[str] = ()) -> dict[str, frozenset[str]]:
     """Groups that policies may name as ``@group``: every parent with all words below it."""
-    parents = read_hierarchy(hierarchy)
+    parents = read_hierarchy(hierarchy, synonyms)
     found: dict[str, set[str]] = {BODY_PART: set(_BODY_PARTS)}
     for word in parents:
         for parent in ancestors(word, parents):

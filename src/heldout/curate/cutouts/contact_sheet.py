@@ -142,7 +142,8 @@ document.querySelector("main").addEventListener("click", event => {
   count.textContent = marks.size ? marks.size + " marked" : "";
 });
 document.getElementById("save").addEventListener("click", () => {
-  const quote = text => '"' + text.replaceAll('"', '""') + '"';
+  // No spreadsheet is to take a name for a formula; reading the file undoes this.
+  const quote = text => '"' + text.replace(/^'*[=+\\-@]/, "'$&").replaceAll('"', '""') + '"';
   const rows = [...marks].sort().map(([file, verdict]) => quote(file) + "," + verdict);
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([["file,verdict", ...rows].join("\\n") + "\\n"]));

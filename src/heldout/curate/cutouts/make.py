@@ -29,6 +29,7 @@ from heldout.core.errors import BadFile, ExistsError, HeldoutError, UserError
 from heldout.core.files import (
     atomic_folder,
     csv_text,
+    held,
     is_temporary,
     sha256_file,
     write_text,
@@ -248,7 +249,8 @@ def make_cutouts(
         failures=tuple(in_order(failures)),
         skipped=tuple(jobs.skipped),
     )
-    return _write(manifest, results, folder, replace=replace)
+    with held(folder):
+        return _write(manifest, results, folder, replace=replace)
 
 
 def read_review(path: Path) -> dict[str, str]:

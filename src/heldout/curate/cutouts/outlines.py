@@ -36,7 +36,7 @@ from heldout.curate.cutouts.photos import (
     table_rows,
 )
 from heldout.data.images.decode import MAX_PIXELS, BadImage, Refused, with_image
-from heldout.data.images.sources import MAX_IMAGE_BYTES, FolderSource
+from heldout.data.images.sources import FolderSource, read_image_file
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -65,9 +65,7 @@ def mask_file(path: Path) -> Outline:
 
 def read_mask(path: Path) -> Matte:
     """The opacity that a mask file states."""
-    if path.stat().st_size > MAX_IMAGE_BYTES:
-        raise BadFile(path, "is too large for a mask", fix="make it smaller")
-    found = with_image(path.read_bytes(), _opacity, max_pixels=MAX_PIXELS)
+    found = with_image(read_image_file(path), _opacity, max_pixels=MAX_PIXELS)
     if isinstance(found, BadImage):
         raise BadFile(path, f"cannot be read as a mask ({found.reason})", fix="write it as a PNG")
     return np.asarray(found)

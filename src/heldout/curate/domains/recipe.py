@@ -42,7 +42,7 @@ from heldout.data.testset.card import Card
 from heldout.data.testset.catalogue import find_pool, find_testset
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_table, membership_schema, truth_table
-from heldout.data.testset.testset import TestSet, load, load_space
+from heldout.data.testset.testset import TestSet, check_bytes, load, load_space
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,6 +106,11 @@ def find_candidates(
     for folder in (workspace.pools / argument, path):
         if (folder / "pool.json").is_file():
             card = Card.of(folder)
+            for name in (
+                "images.parquet",
+                "memberships.parquet",
+            ):  # read in pieces, which no hash covers
+                check_bytes(folder, name)
             rows = open_rows(folder / "images.parquet", coded=coded, workers=workers)
             if card.truths and _is_in_truth(parameters.class_column, rows.schema.names):
                 return load(folder)

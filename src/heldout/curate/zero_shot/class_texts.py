@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from heldout.core.engine import Progress, Threads, Unit, no_progress, unit_key
+from heldout.core.engine import JobResults, Progress, Threads, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import map_units
+from heldout.core.engine.results import remove_job, working
 from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace
 from heldout.data.labels.label_space import LabelSpace
@@ -106,43 +106,45 @@ def class_embeddings(
     text is encoded once, so classes of one text have one vector to the bit.
     """
     folder = embeddings_folder(workspace, encoder) / f"classes-{prompts.key[:12]}"
+    key = encoder_key(encoder)
+    job = JobResults(workspace.runs / f"class-vectors-{prompts.key[:12]}-{key[:12]}")
     if is_embeddings(folder):
         found = read_embeddings(folder)
         if list(found.ids) == list(prompts.space.ids):
+            remove_job(job.folder)
             return found
     # By length: texts of one length run together, so a unit is best made of texts like each other.
     texts = sorted(set(prompts.texts), key=lambda text: (len(text), text))
-    key = encoder_key(encoder)
     per_unit = max(1, _TEXTS // len(prompts.patterns))
     units = [
         Unit(unit_key(WORK, texts=some, templates=prompts.patterns, encoder=key), some)
         for start in range(0, len(texts), per_unit)
         for some in [texts[start : start + per_unit]]
     ]
-    name = f"class-vectors-{prompts.key[:12]}-{key[:12]}"
 
     def make(texts: Sequence[str]) -> bytes:
         handle = io.BytesIO()
         np.save(handle, text_vectors(encoder, texts, prompts.patterns), allow_pickle=False)
         return handle.getvalue()
 
-    results = map_units(
-        make,
-        units,
-        name=name,
-        what=f"vectors of the classes of {prompts.space.name}",
-        runs=workspace.runs,
-        executor=Threads(workers),
-        progress=in_images(progress, len(texts), len(units)),
-    )
-    made = np.concatenate(
-        [np.load(io.BytesIO(results.read(unit.key)), allow_pickle=False) for unit in units]
-    )
+    with working(job):
+        results = map_units(
+            make,
+            units,
+            name=job.folder.name,
+            what=f"vectors of the classes of {prompts.space.name}",
+            runs=workspace.runs,
+            executor=Threads(workers),
+            progress=in_images(progress, len(texts), len(units)),
+        )
+        made = np.concatenate(
+            [np.load(io.BytesIO(results.read(unit.key)), allow_pickle=False) for unit in units]
+        )
     place = {text: row for row, text in enumerate(texts)}
     vectors = made[[place[text] for text in prompts.texts]]
     facts = {"encoder": encoder_facts(encoder), **prompts.facts()}
     write_embeddings(folder, Embeddings(prompts.space.ids, vectors, facts), replace=True)
-    shutil.rmtree(workspace.runs / name, ignore_errors=True)
+    remove_job(job.folder)
     return read_embeddings(folder)
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from heldout.core.errors import BadFile, NotApplicable, NotFound, UserError
 from heldout.core.extras import require
-from heldout.core.files import existing_file, existing_folder
+from heldout.core.files import existing_file, existing_folder, open_file
+
+if TYPE_CHECKING:
+    from heldout.core.web import Patience, WebClient
 
 T = TypeVar("T")
 EXTENSIONS = frozenset(
@@ -81,9 +83,20 @@ def read_image(source: ImageSource, image_id: str) -> bytes:
             data = handle.read(MAX_IMAGE_BYTES + 1)
             check_size(image_id, len(data))
             return data
-        check_size(image_id, handle.seek(0, os.SEEK_END))
-        handle.seek(0)
-        return handle.read()
+        return _whole(handle, image_id)
+
+
+def read_image_file(path: Path) -> bytes:
+    """All bytes of an encoded image in a file of its own, within the same limits."""
+    with open_file(path) as handle:
+        return _whole(handle, str(path))
+
+
+def _whole(handle: BinaryIO, name: str) -> bytes:
+    size = handle.seek(0, os.SEEK_END)
+    check_size(name, size)
+    handle.seek(0)
+    return handle.read(size)
 
 
 def check_size(image_id: str, size: int) -> None:
@@ -159,7 +172,7 @@ class FolderSource:
         """The image file of this id."""
         path = self.root / check_id(image_id)
         try:
-            return path.open("rb")
+            return open_file(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise no_image(image_id, self.root) from None
 
@@ -417,32 +430,26 @@ def _checked_ids(ids: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if ids is None else tuple(sorted({check_id(image_id) for image_id in ids}))
 
 
-_ATTEMPTS = 4
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-
 class WebSource(_Remote):
     """The images below a URL such as ``https://host/folder``; an id is the path from there.
 
     A web server cannot be listed, so the ids come with it: those of a test set, mostly. A server
     that does not answer, after several attempts, raises ``ConnectionError``: no image is bad for
-    that.
+    that. The server may be on a private address; what it redirects to may not.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        ids: Sequence[str] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        self, url: str, *, ids: Sequence[str] | None = None, patience: Patience | None = None
     ) -> None:
         super().__init__(url, ids=ids)
-        self._sleep = sleep
+        self._patience = patience
 
-    def _make(self) -> Any:
-        import httpx
+    def _make(self) -> WebClient:
+        from heldout.core.web import Patience, WebClient
 
-        return httpx.Client(follow_redirects=True, timeout=30.0)
+        return WebClient(
+            self.url, most=MAX_IMAGE_BYTES, patience=self._patience or Patience(attempts=4)
+        )
 
     def ids(self) -> Sequence[str]:
         """The ids that were given, sorted."""
@@ -455,40 +462,24 @@ class WebSource(_Remote):
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, fetched whole."""
-        import httpx
+        from heldout.core.web import BadAddress, Unanswered, masked
 
         address = f"{self.url}/{quote(check_id(image_id))}"
-        reason = ""
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                self._sleep(2.0 ** (attempt - 1))
-            try:
-                with self._opened().stream("GET", address) as answer:
-                    status = answer.status_code
-                    if status == 200:
-                        return io.BytesIO(_body(image_id, answer))
-            except httpx.TransportError as error:
-                reason = str(error) or type(error).__name__
-                continue
-            if status in (404, 410):
-                raise no_image(image_id, self.url)
-            if status in (401, 403):
-                raise UserError(f"{address}: access denied", fix="use an address that is open")
-            reason = f"answers {status}"
-            if status not in _AGAIN:
-                break
-        raise ConnectionError(f"{address}: {reason}")
-
-
-def _body(image_id: str, answer: Any) -> bytes:
-    """The body of an answer, given up where it grows beyond what an image may have."""
-    size = answer.headers.get("content-length", "")
-    check_size(image_id, int(size) if size.isdecimal() else 0)
-    body = bytearray()
-    for chunk in answer.iter_bytes():
-        body += chunk
-        check_size(image_id, len(body))
-    return bytes(body)
+        try:
+            status, data = self._opened().get(address)
+        except BadAddress as error:
+            fix = "use an address that gives the image itself"
+            raise UserError(f"{masked(address)} {error}", fix=fix) from None
+        except Unanswered as error:
+            raise ConnectionError(f"{masked(address)}: {error}") from None
+        if status in (404, 410):
+            raise no_image(image_id, masked(self.url))
+        if status in (401, 403):
+            fix = "use an address that is open"
+            raise UserError(f"{masked(address)}: access denied", fix=fix)
+        if status != 200:
+            raise ConnectionError(f"{masked(address)}: answers {status}")
+        return io.BytesIO(data)
 
 
 def open_source(where: str | Path, *, ids: Sequence[str] | None = None) -> ImageSource:

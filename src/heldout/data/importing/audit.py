@@ -38,7 +38,7 @@ class Audit:
     ``foreign``            images of another set: image_id, belongs_to, by ``id`` or ``sha256``
     ``class_mismatches``   images not of the class they were gathered for: class_id, expected
     ``problematic_images`` images that the truth marks so; ``problematic_classes`` by their review
-    ``checked``            which checks had what they need
+    ``checked``            which checks had what they need; what rests on others was not compared
     """
 
     record: ClassVar[str] = "audit"
@@ -69,8 +69,11 @@ class Audit:
     checked: tuple[str, ...]
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many of each problem there are; ``foreign`` and duplicates count images."""
+    def counts(self) -> dict[str, int | None]:
+        """How many of each problem there are, None where nothing was compared.
+
+        ``foreign`` and duplicates count images.
+        """
         counted = {
             "short_classes": self.short,
             "long_classes": self.long,
@@ -88,7 +91,10 @@ class Audit:
             "problematic_classes": self.problematic_classes,
             "unreviewed_classes": self.unreviewed_classes,
         }
-        return {name: len(found) for name, found in counted.items()}
+        return {
+            name: None if _needs(name) not in (None, *self.checked) else len(found)
+            for name, found in counted.items()
+        }
 
     @property
     def clean(self) -> bool:
@@ -99,13 +105,20 @@ class Audit:
     def lines(self) -> list[str]:
         """What a person reads."""
         sizes = ", ".join(f"{size} ({count:,} classes)" for size, count in self.sizes.items())
-        found = [f"  {name.replace('_', ' ')}: {n:,}" for name, n in self.counts.items() if n]
+        found = [
+            f"  {name.replace('_', ' ')}: "
+            + (f"not compared: needs {_NEEDS[_needs(name) or '']}" if n is None else f"{n:,}")
+            for name, n in self.counts.items()
+            if n != 0
+        ]
         return [
             f"{self.testset}: {self.images:,} images, {self.classes:,} classes, truth {self.truth}",
             "sources: " + ", ".join(f"{name} {count:,}" for name, count in self.sources.items()),
             f"images a class: {sizes}",
             *found,
-            "clean" if self.clean else "not clean: --json lists every image and class",
+            "clean as far as was compared"
+            if self.clean
+            else "not clean: --json lists every image and class",
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,6 +126,29 @@ class Audit:
         fields = asdict(self)
         fields["sizes"] = {str(size): n for size, n in self.sizes.items()}
         return {**fields, "counts": self.counts, "clean": self.clean}
+
+
+_NEEDS = {
+    "blacklist": "--blacklist",
+    "near_duplicates": "--near-duplicates",
+    "others": "--other",
+    "expected_classes": "the classes that images were gathered for, in Python",
+    "review": "an import with --reviews",
+    "files": "file hashes",
+}
+"""What every check needs, as a user gives it."""
+_CHECKS = {
+    "repeated_files": "files",
+    "blacklisted": "blacklist",
+    "foreign": "others",
+    "class_mismatches": "expected_classes",
+    "problematic_classes": "review",
+    "unreviewed_classes": "review",
+}
+
+
+def _needs(name: str) -> str | None:
+    return "near_duplicates" if name.startswith("duplicate") else _CHECKS.get(name)
 
 
 def audit(

@@ -35,6 +35,7 @@ from heldout.data.published.answers import (
 from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
+    read_duplicate_reviews,
     read_near_duplicates,
 )
 from heldout.data.testset import TestSet, find_testset
@@ -212,11 +213,13 @@ _PUBLISHED: dict[str, Callable[[Path], Iterable[Judgement]]] = {
     "class-reviews": read_class_reviews,
     "blacklist": read_blacklist,
     "near-duplicates": read_near_duplicates,
+    "duplicate-reviews": read_duplicate_reviews,
     "label-errors": read_label_errors,
     "mistakes": read_mistakes,
 }
 FORMATS = ("table", "queue", *_PUBLISHED)
 _BY_NAME = (
+    ("neighbor_reviews", "duplicate-reviews"),
     ("_review", "class-reviews"),
     ("blacklist", "blacklist"),
     ("near_duplicates", "near-duplicates"),
@@ -299,45 +302,49 @@ def _import_queue(
         raise BadFile(path, "does not say which test set was judged", fix="name it with --testset")
     filled = read_filled(path, testset=testset, who=who)
     names = sets_of(testset)
-    asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
-    given: dict[tuple[str, str, str], list[Judgement]] = {}
-    for answer in store.alike(asked):
-        if answer.testset in names:
-            given.setdefault(answer.key, []).append(answer)
-    new: list[Judgement] = []
     known = replaced = 0
-    for judgement in filled.judgements:
-        earlier = given.get(judgement.key, [])
-        before = next(iter(current_answers(earlier)), None)
-        # An answer with its time that is read again is known, although a later one stands.
-        again = judgement.when and (judgement.answer_key, judgement.when) in {
-            (answer.answer_key, answer.when) for answer in earlier
-        }
-        if again or (before is not None and before.answer_key == judgement.answer_key):
-            known += 1
-            continue
-        # Who now calls a prediction right takes a verdict back.
-        right = judgement.question == "label" and judgement.answer != "wrong"
-        verdicts = given.get(_mistake_beside(judgement).key, []) if right else []
-        refuted = next(iter(current_answers(verdicts)), None)
-        against = before or refuted
-        if against is not None:
-            later = judgement.when is not None and str(judgement.when) > str(against.when or "")
-            if not (later or revise):
-                raise MismatchError(
-                    f"{path}: {judgement.who} says {judgement.answer_key} of "
-                    f"{judgement.subject_key}, and said {against.answer_key} before",
-                    fix="--revise replaces the earlier answer; so does a later time in the column "
-                    "when",
+
+    def fresh() -> Iterator[Judgement]:
+        # Called by the store when nobody else can write: what stands before is what stands.
+        nonlocal known, replaced
+        asked = [*filled.judgements, *map(_mistake_beside, filled.judgements)]
+        given: dict[tuple[str, str, str], list[Judgement]] = {}
+        for answer in store.alike(asked):
+            if answer.testset in names:
+                given.setdefault(answer.key, []).append(answer)
+        for judgement in filled.judgements:
+            earlier = given.get(judgement.key, [])
+            before = next(iter(current_answers(earlier)), None)
+            # An answer with its time that is read again is known, although a later one stands.
+            again = judgement.when and (judgement.answer_key, judgement.when) in {
+                (answer.answer_key, answer.when) for answer in earlier
+            }
+            if again or (before is not None and before.answer_key == judgement.answer_key):
+                known += 1
+                continue
+            # Who now calls a prediction right takes a verdict back.
+            right = judgement.question == "label" and judgement.answer != "wrong"
+            verdicts = given.get(_mistake_beside(judgement).key, []) if right else []
+            refuted = next(iter(current_answers(verdicts)), None)
+            against = before or refuted
+            if against is not None:
+                later = judgement.when is not None and str(judgement.when) > str(against.when or "")
+                if not (later or revise):
+                    raise MismatchError(
+                        f"{path}: {judgement.who} says {judgement.answer_key} of "
+                        f"{judgement.subject_key}, and said {against.answer_key} before",
+                        fix="--revise replaces the earlier answer; so does a later time in the column "
+                        "when",
+                    )
+                replaced += 1
+            yield from _in_place(judgement, not_replaced(earlier))
+            if refuted is not None:
+                withdrawal = dataclasses.replace(
+                    refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
                 )
-            replaced += 1
-        new += _in_place(judgement, not_replaced(earlier))
-        if refuted is not None:
-            withdrawal = dataclasses.replace(
-                refuted, answer=WITHDRAWN, when=judgement.when, judgement_id=""
-            )
-            new += _in_place(withdrawal, not_replaced(verdicts))
-    added = store.add(new)
+                yield from _in_place(withdrawal, not_replaced(verdicts))
+
+    added = store.add(fresh())
     return ImportedAnswers(added.added, known + added.known, filled.empty, replaced)
 
 
@@ -376,9 +383,11 @@ def _unlike_before(
     while batch := list(islice(source, _BATCH)):
         history = list(store.alike(batch))
         ids = {given.judgement_id for given in history}
-        standing = {given.key: given for given in current_answers(history)}
+        asked: dict[tuple[str, ...], list[Judgement]] = {}
+        for given in history:
+            asked.setdefault(_asked(given), []).append(given)
         for judgement in batch:
-            before = standing.get(judgement.key)
+            before = next(iter(current_answers(asked.get(_asked(judgement), ()))), None)
             if (
                 before is not None
                 and before.answer_key != judgement.answer_key
@@ -400,18 +409,23 @@ def _unlike_before(
         yield from batch
 
 
+def _asked(judgement: Judgement) -> tuple[str, ...]:
+    """Who was asked what about what, and on which grid: who votes on two grids may differ."""
+    return (*judgement.key, str(judgement.evidence.get("grid")))
+
+
 def _checked(
     judgements: Iterable[Judgement], path: Path, check: SubjectCheck | None
 ) -> Iterator[Judgement]:
     """The same judgements; one that contradicts another of the file ends the import."""
-    seen: dict[tuple[str, str, str, object], tuple[str, str]] = {}
+    seen: dict[tuple[object, ...], tuple[str, str]] = {}
     for judgement in judgements:
         if check is not None:
             try:
                 check(judgement)
             except UserError as error:
                 raise BadFile(path, error.message, fix=error.fix) from None
-        key = (*judgement.key, judgement.when)
+        key = (*_asked(judgement), judgement.when)
         answer, first = seen.setdefault(key, (judgement.answer_key, judgement.judgement_id))
         if answer != judgement.answer_key and judgement.supersedes != first:
             raise BadFile(

@@ -11,7 +11,14 @@ from heldout.core.files import sha256_file
 from heldout.core.tables import read_table_file, require_column, text_ids
 from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_ids_of
-from heldout.data.testset.columns import ColumnType, is_list, list_cells, plain_column, single_rows
+from heldout.data.testset.columns import (
+    ColumnType,
+    is_list,
+    list_cells,
+    plain_column,
+    read_declared,
+    single_rows,
+)
 from heldout.data.testset.tables import (
     IMAGE_COLUMNS,
     image_schema,
@@ -55,8 +62,11 @@ def read_table(
     separator, becomes memberships. Empty cells and NaN are null.
     """
     table = read_table_file(path)
-    given = dict(types or {})
+    said = read_declared(path)
+    given = {n: t for n, t in said.columns.items() if n in table.column_names} | dict(types or {})
     split = dict(separators or {})
+    if path.suffix.lower() in (".csv", ".tsv"):
+        split = {name: _SEPARATOR for name, kind in given.items() if kind.multi} | split
     for column in (*given, *split):
         require_column(table, column, path, "which a type or separator was given")
     ids = text_ids(
@@ -111,6 +121,9 @@ def read_table(
             "seed": None,
         },
         columns=kinds,
+        factors=said.factors,
+        clusters=said.clusters,
+        units=said.units,
         images_namespace=name,
     )
 

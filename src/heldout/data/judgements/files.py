@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import atomic_path, existing_file
+from heldout.core.files import atomic_path, csv_cells, csv_text_of, existing_file
 from heldout.core.tables import parquet_batches, read_parquet
 from heldout.data.judgements.judgement import (
     FIELDS,
@@ -143,7 +143,7 @@ def _write_csv(path: Path, judgements: Iterable[Judgement]) -> int:
         writer.writerow(FIELDS)
         count = 0
         for judgement in judgements:
-            writer.writerow(to_texts(judgement).values())
+            writer.writerow(csv_cells(to_texts(judgement).values()))
             count += 1
     return count
 
@@ -164,7 +164,7 @@ def _read_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                         f"{where} has {len(cells)} cells, the header {len(header)}",
                         fix="quote cells that hold commas",
                     )
-                yield where, dict(zip(header, cells, strict=True))
+                yield where, dict(zip(header, map(csv_text_of, cells), strict=True))
         except (csv.Error, UnicodeDecodeError) as error:
             raise BadFile(
                 path, f"is not valid CSV ({error})", fix="save it as CSV in UTF-8"

@@ -46,7 +46,7 @@ REVIEWING = ("label", "mistake", "review")
 
 
 def judgements_about(
-    testset: TestSet, address: str, *, questions: Sequence[str] = REVIEWING
+    testset: TestSet, address: str | Path, *, questions: Sequence[str] = REVIEWING
 ) -> list[Judgement]:
     """The answers that hold about images of ``testset``; none where there is no table yet.
 
@@ -54,8 +54,8 @@ def judgements_about(
     of images may mean something else in another set. ``address`` is
     :attr:`heldout.core.workspace.Workspace.judgements`.
     """
-    file = address.removeprefix("sqlite:///")
-    if file != address and not Path(file).exists():
+    file = str(address).removeprefix("sqlite:///")
+    if (isinstance(address, Path) or file != address) and not Path(file).exists():
         return []  # reading must not make an empty table
     names = sets_of(testset)
     images = set(testset.image_ids.to_pylist())

@@ -6,22 +6,27 @@ SQLAlchemy is slow to import.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.extras import require
+from heldout.core.files import atomic_path
 
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 120
 _WRITE = "heldout_write"
+_DAMAGE = re.compile(
+    "not a database|malformed|no such (table|column)|decode|corrupt|unsupported file"
+)
 _LOCK = 7_318_443_002  # any number, the same in every process
 
 # Byte order everywhere, so that a stream has one order whatever the database's locale.
@@ -67,10 +72,18 @@ for _column in (table.c.image_id, table.c.other_id, table.c.supersedes):
     )
 
 
-def open_engine(address: str) -> Engine:
-    """An engine for ``address``; tables are made on first use, a newer schema is refused."""
+def open_engine(address: str | Path) -> Engine:
+    """An engine for an address or an SQLite file; tables are made on first use, a newer schema is
+    refused."""
     url = _checked_url(address)
     if url.get_backend_name() == "sqlite":
+        path = Path(str(url.database))
+        if path.is_dir():
+            raise BadFile(path, "is a folder", fix="name a file for the judgements table")
+        if not path.exists():
+            _create(path)
+        if not path.stat().st_size:
+            raise _lost(path, "is empty")
         engine = _sqlite_engine(url)
     else:
         require("psycopg", extra="postgres", purpose="a judgements table in PostgreSQL")
@@ -83,19 +96,39 @@ def open_engine(address: str) -> Engine:
     return engine
 
 
+def _create(path: Path) -> None:
+    """Make an empty table in one step: so a file without content is one that has lost it."""
+    with suppress(FileExistsError), atomic_path(path) as temporary:
+        # In memory: who writes a temporary file holds a lock on it, and SQLite wants its own.
+        engine = sa.create_engine("sqlite://", poolclass=StaticPool)
+        _prepare(engine)
+        with engine.connect() as connection:
+            made: Any = connection.connection.driver_connection
+            temporary.write_bytes(made.serialize())
+        engine.dispose()
+        try:
+            path.hardlink_to(temporary)  # unlike renaming, not over what another process has made
+        except FileExistsError:
+            raise
+        except OSError:  # no links here
+            return
+
+
 @contextmanager
 def begin_write(engine: Engine) -> Iterator[Connection]:
     """A transaction that holds the right to write from its start.
 
     Writers wait for one another before they begin, so none fails or deadlocks half way.
     """
-    with engine.execution_options(**{_WRITE: True}).begin() as connection:
+    with whole(engine), engine.execution_options(**{_WRITE: True}).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         yield connection
 
 
-def _checked_url(address: str) -> URL:
+def _checked_url(address: str | Path) -> URL:
+    if isinstance(address, Path):  # not through text, where ? and % mean something
+        return URL.create("sqlite", database=str(address.absolute()))
     try:
         url = make_url(address)
     except sa.exc.ArgumentError:
@@ -117,10 +150,6 @@ def _checked_url(address: str) -> URL:
 
 
 def _sqlite_engine(url: URL) -> Engine:
-    path = Path(str(url.database))
-    if path.is_dir():
-        raise BadFile(path, "is a folder", fix="name a file for the judgements table")
-    path.parent.mkdir(parents=True, exist_ok=True)
     # No pool: a connection belongs to one call, so threads and forked workers never share one.
     engine = sa.create_engine(url, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
 
@@ -133,23 +162,6 @@ def _sqlite_engine(url: URL) -> Engine:
         if cursor.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             _become_wal(cursor)
         cursor.close()
-
-    @sa.event.listens_for(engine, "handle_error")
-    def _refuse(context: Any) -> None:
-        """What is wrong with the file or its disk, whichever statement met it, on one line."""
-        error, name = context.original_exception, str(path)
-        text = getattr(error, "sqlite_errorname", "") or str(error)
-        if any(word in text for word in ("NOTADB", "CORRUPT", "decode", "no such")):
-            raise BadFile(
-                name,
-                f"is not a judgements table, or is damaged ({error})",
-                fix="name another file, or restore it from an export",
-            ) from None
-        if any(word in text for word in ("FULL", "IOERR", "READONLY", "CANTOPEN", "BUSY", "PERM")):
-            raise UserError(
-                f"the judgements table at {name} cannot be read or written ({error})",
-                fix="check that there is room, and that you may write there",
-            ) from None
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -176,21 +188,51 @@ def _become_wal(cursor: Any) -> None:
 
 def _prepare(engine: Engine) -> None:
     where = engine.url.render_as_string(hide_password=True)
-    try:
+    with whole(engine):
         with engine.connect() as connection:
             if sa.inspect(connection).has_table(version_table.name):
                 _check_version(connection, where)
+                if engine.dialect.name == "sqlite":
+                    _check_pages(connection)
                 return
         with begin_write(engine) as connection:
             metadata.create_all(connection)
             if connection.execute(sa.select(version_table.c.version)).first() is None:
                 connection.execute(sa.insert(version_table).values(id=1, version=SCHEMA_VERSION))
             _check_version(connection, where)
-    except sa.exc.OperationalError as error:  # of PostgreSQL, which has no server there
-        raise UserError(
-            f"the judgements table at {where} cannot be opened ({error.orig})",
-            fix="check the address and that you may write there",
-        ) from None
+
+
+def _check_pages(connection: Connection) -> None:
+    """Refuse a file whose rows and indexes do not fit together: some rows would not be found.
+
+    What rows say is covered by their ids.
+    """
+    said = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
+    encoding = connection.exec_driver_sql("PRAGMA encoding").scalar()
+    if said != "ok" or encoding != "UTF-8":
+        raise _lost(str(connection.engine.url.database), f"is damaged ({said}, {encoding})")
+
+
+def _lost(path: str | Path, what: str) -> BadFile:
+    return BadFile(path, what, fix="restore it from an export, or move it away to begin anew")
+
+
+@contextmanager
+def whole(engine: Engine) -> Iterator[None]:
+    """Turn what a database says of its file, its disk or its server in the block into a user error."""
+    where = engine.url.render_as_string(hide_password=True)
+    try:
+        yield
+    except (sa.exc.DatabaseError, UnicodeDecodeError) as error:
+        if engine.dialect.name == "sqlite" and _DAMAGE.search(str(error)):
+            path, what = str(engine.url.database), "is not a judgements table, or is damaged"
+            raise _lost(path, what) from None
+        if isinstance(error, sa.exc.OperationalError):
+            raise UserError(
+                f"the judgements table at {where} cannot be read or written ({error.orig})",
+                fix="check the address, that there is room, and that you may write there",
+            ) from None
+        raise
 
 
 def _check_version(connection: Connection, where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import msgspec
 
-from heldout.core.errors import ExistsError, MismatchError, UserError
-from heldout.core.files import canonical_json
+from heldout.core.errors import BadFile, ExistsError, MismatchError, UserError
+from heldout.core.files import canonical_json, sealed, unsealed
 from heldout.data.judgements.consensus import Panel, current_answers, panel_of
 from heldout.data.judgements.files import read_judgements, write_judgements
 from heldout.data.judgements.judgement import (
@@ -53,16 +54,16 @@ class Filters(TypedDict, total=False):
 class JudgementStore:
     """The one table of human answers, in SQLite or PostgreSQL.
 
-    ``address`` is an SQLAlchemy address, such as :attr:`heldout.core.workspace.Workspace.judgements`.
+    ``address`` is an SQLAlchemy address, or the path of an SQLite file; see
+    :attr:`heldout.core.workspace.Workspace.judgements`.
     Rows are never changed or removed. Reading never waits for writing; writers wait for each other.
     """
 
     def __init__(self, address: str | Path) -> None:
         from heldout.data.judgements import schema
 
-        text = f"sqlite:///{address}" if isinstance(address, Path) else address
         self._schema = schema
-        self._engine = schema.open_engine(text)
+        self._engine = schema.open_engine(address)
 
     def __enter__(self) -> JudgementStore:
         return self
@@ -94,7 +95,7 @@ class JudgementStore:
                     fix="use another kind, or the definition that is there",
                 )
             if known is None:
-                definition = canonical_json(msgspec.to_builtins(question))
+                definition = canonical_json(sealed(msgspec.to_builtins(question)))
                 connection.execute(
                     sa.insert(table).values(kind=question.kind, definition=definition)
                 )
@@ -109,37 +110,41 @@ class JudgementStore:
 
     def _question(self, text: str) -> Question:
         try:
-            return msgspec.json.decode(text, type=Question)
-        except msgspec.MsgspecError as error:
-            raise UserError(
-                f"a question in the judgements table is damaged ({error})",
-                fix="restore the table from an export",
-            ) from None
+            return msgspec.convert(unsealed(json.loads(text), self._place), Question)
+        except (ValueError, AttributeError, msgspec.ValidationError):
+            raise self._damaged("a question") from None
+
+    @property
+    def _place(self) -> Path:
+        return Path(str(self._engine.url.database))
+
+    def _damaged(self, what: str) -> BadFile:
+        return BadFile(
+            self._place, f"{what} is not as it was written", fix="restore it from an export"
+        )
 
     # writing
 
     def add(self, judgements: Iterable[Judgement]) -> Added:
         """Add judgements, all or none of them; those that are there already are left alone.
 
-        Streams: an iterator of any length is written in batches inside one transaction. A judgement
-        of an unknown kind, or with an answer its question does not have, refuses the whole call.
+        Streams: an iterator of any length is written in batches inside one transaction, and is not
+        asked for anything before it has begun: what it reads of this table meanwhile, to refuse
+        what contradicts it, stands until its own judgements are there. A judgement of an unknown
+        kind, or with an answer its question does not have, refuses the whole call.
         """
         source = iter(judgements)
-        batch = list(islice(source, _BATCH))
         added = seen = 0
-        if not batch:
-            return Added(0, 0)
         with self._schema.begin_write(self._engine) as connection:
             questions = self._questions(connection)
             replaced: dict[str, Judgement] = {}
-            while batch:
+            while batch := list(islice(source, _BATCH)):
                 for judgement in batch:
                     _check(judgement, questions)
                     if judgement.supersedes is not None:
                         replaced[judgement.supersedes] = judgement
                 added += self._insert(connection, batch)
                 seen += len(batch)
-                batch = list(islice(source, _BATCH))
             self._check_replaced(connection, replaced)
         return Added(added, seen - added)
 
@@ -186,7 +191,11 @@ class JudgementStore:
             *(column.question, column.subject, column.who, sa.func.coalesce(column.when, "")),
             *(sa.case((column.answer == WITHDRAWN, 1), else_=0), column.judgement_id),
         )
-        yield from self._rows(self._select().where(*self._where(**filters)).order_by(*order))
+        wanted = filters.get("testset")
+        for given in self._rows(self._select().where(*self._where(**filters)).order_by(*order)):
+            # Not asked of the database: a damaged row would be left out before its id is checked.
+            if wanted in (None, given.testset):
+                yield given
 
     def current(self, **filters: Unpack[Filters]) -> Iterator[Judgement]:
         """The answers that stand: of each person, question and subject the latest one.
@@ -228,9 +237,11 @@ class JudgementStore:
         """How many judgements fit, history included."""
         import sqlalchemy as sa
 
+        if filters.get("testset") is not None:
+            return sum(1 for _ in self.stream(**filters))
         where = self._where(**filters)
         query = sa.select(sa.func.count()).select_from(self._schema.table).where(*where)
-        with self._engine.connect() as connection:
+        with self._schema.whole(self._engine), self._engine.connect() as connection:
             return int(connection.execute(query).scalar_one())
 
     def _where(self, **filters: Unpack[Filters]) -> list[ColumnElement[bool]]:
@@ -243,7 +254,7 @@ class JudgementStore:
                 where.append(column.subject == canonical_json(value))
             elif name == "image_id" and value is not None:
                 where.append(sa.or_(column.image_id == value, column.other_id == value))
-            elif value is not None:
+            elif name != "testset" and value is not None:
                 where.append(column[name] == value)
         return where
 
@@ -253,10 +264,14 @@ class JudgementStore:
         return sa.select(*(self._schema.table.c[name] for name in FIELDS))
 
     def _rows(self, query: Select[Any]) -> Iterator[Judgement]:
-        with self._engine.connect() as connection:
+        with self._schema.whole(self._engine), self._engine.connect() as connection:
             streamed = connection.execution_options(yield_per=_BATCH).execute(query)
             for row in streamed.mappings():
-                yield from_texts(row)
+                try:
+                    given = from_texts(row)
+                except UserError:
+                    raise self._damaged("a judgement") from None
+                yield given
 
     # files
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from heldout.core import schema
-from heldout.core.errors import BadFile, LabelError
+from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.core.files import read_json, sha256_file
 from heldout.core.workspace import slug
 from heldout.data.judgements.judgement import Judgement, pair_subject
@@ -244,14 +244,21 @@ def read_near_duplicates(path: Path, *, override: Path | None = None) -> Iterato
 
 
 def read_duplicate_reviews(
-    path: Path, near_duplicates: Path, *, zone: tzinfo = UTC
+    path: Path, near_duplicates: Path | None = None, *, zone: tzinfo = UTC
 ) -> Iterator[Judgement]:
     """Who looked at which pair when, as ``duplicate`` judgements.
 
     ``path`` holds ``{image: {metric: {"reviewer", "date", "references": [images]}}}``: the pairs
-    that a reviewer saw. Those in ``near_duplicates`` were judged duplicates, the others different.
-    The dates name no time zone; they are taken as ``zone``, and kept as written in the evidence.
+    that a reviewer saw. Those in ``near_duplicates``, by default the file ``near_duplicates.json``
+    beside it, were judged duplicates, the others different. The dates name no time zone; they are
+    taken as ``zone``, and kept as written in the evidence.
     """
+    near_duplicates = near_duplicates or path.with_name("near_duplicates.json")
+    if not near_duplicates.is_file():
+        raise NotFound(
+            f"{path} does not say which of its pairs are duplicates",
+            fix=f"put {near_duplicates.name} beside it",
+        )
     listed = {
         frozenset((root, other))
         for root, others in _duplicates(near_duplicates).items()

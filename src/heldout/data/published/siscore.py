@@ -129,6 +129,13 @@ def _numbers(column: Any, name: str, path: Path, *, whole: bool) -> list[Any]:
 def _rows_of_ids(name: str, numbers: Sequence[int], where: Path) -> list[SiscoreImage]:
     """Rows of a published set from its ids alone: an id's place in the grid says what was varied."""
     known = released_sets()[name]
+    if len(numbers) != known.images:
+        raise BadFile(
+            where,
+            f"has {len(numbers):,} images, the published set {name} has {known.images:,}: ids of "
+            "another set do not tell what was varied",
+            fix="give its metadata.csv with --metadata",
+        )
     outside = [number for number in numbers if number >= known.candidates]
     if outside:
         raise BadFile(

@@ -9,14 +9,16 @@ import msgspec
 from msgspec import field
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import write_json
-from heldout.core.schema import Document, convert, read_plain, write
+from heldout.core.files import checksum, mapped, sealed, unsealed, write_json
+from heldout.core.schema import Document, convert, read_plain
 from heldout.core.workspace import check_slug
 from heldout.data.testset.columns import ColumnType
 
-CARD, POOL = "card.json", "pool.json"
+CARD, POOL, LABEL_SPACE = "card.json", "pool.json", "label_space.json"
 CHOSEN_FOR_MISTAKES = "chosen_for_mistakes"
 """In a truth's provenance: its images were chosen because models get them wrong."""
+DECLARED = "columns"
+"""The name, among the hashes of tables, of that of what is declared of columns."""
 _UNLESS_EMPTY = ("documents", "images_namespace", "factors", "clusters", "units", "facts")
 
 
@@ -26,7 +28,9 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
     ``recipe``      {"name", "parameters", "seed"}: what made it; an import is a recipe too
     ``parents``     test sets or files that it was made from, each with a name and a hash
     ``counts``      how many images there were at every stage
-    ``tables``      the hash of each table; ``content_hash`` is over these
+    ``tables``      the hash of each table, and ``columns``, that of types, factors, clusters and
+                    units where the values do not tell them; ``content_hash`` is over these. Sets
+                    written before the last was added have the hashes of their tables alone
     ``truths``      truth name -> where it came from; the first one is the default
     ``history``     earlier content hashes, each with what changed since: truths are only added
     ``images_root`` where ``path`` starts, relative to the folder once saved; null without images
@@ -100,6 +104,9 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
         """Read ``card.json`` or ``pool.json``; a field of the wrong type names the file."""
         fix = "import the test set again"
         value = read_plain(path)
+        if isinstance(value, dict):
+            value = unsealed(value, path, fix="restore it, or make the set again with --replace")
+            value.pop("files", None)
         try:
             if path.name == POOL:
                 fix = "collect the pool again"
@@ -123,11 +130,21 @@ class Card(Document, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return cls.read(card_file(folder))
 
     def write(self, folder: Path) -> None:
-        """Write ``card.json``, or ``pool.json`` for a pool."""
-        if self.stage == "pool":
-            write(folder / POOL, _PoolHead.of(self))
-        else:
-            write_json(folder / CARD, self.to_dict())
+        """Write ``card.json``, or ``pool.json`` for a pool, with the checksums of the set's files."""
+        pool = self.stage == "pool"
+        plain = msgspec.to_builtins(_PoolHead.of(self)) if pool else self.to_dict()
+        plain["files"] = {
+            name: checksum(mapped(folder / name))
+            for name in (*(f"{table}.parquet" for table in self.table_names), LABEL_SPACE)
+            if (folder / name).is_file()
+        }
+        write_json(folder / self.file, sealed(plain))
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The tables in the set's folder."""
+        members = ("memberships",) if self.stage == "pool" or "memberships" in self.tables else ()
+        return ("images", *(f"truth/{name}" for name in self.truths), *members)
 
     def updated(self, **changes: Any) -> Card:
         """A copy with fields replaced."""
@@ -162,6 +179,31 @@ class _PoolHead(Document, frozen=True, kw_only=True):
         return Card(**same, stage="pool")
 
 
+def same_tables(known: Card, made: Card) -> bool:
+    """Whether a stored set has the content of one that was made, perhaps with truths added since.
+
+    Where one of them was written before declarations were hashed, these are compared themselves.
+    """
+    own, stored = dict(made.tables), dict(known.tables)
+    if (DECLARED in own) != (DECLARED in stored):
+        if _declared_fields(known) != _declared_fields(made):
+            return False
+        own.pop(DECLARED, None)
+        stored.pop(DECLARED, None)
+    added = stored.keys() - own.keys()
+    return own.items() <= stored.items() and all(name.startswith("truth/") for name in added)
+
+
+def _declared_fields(card: Card) -> tuple[Any, ...]:
+    return dict(card.columns), card.factors, card.clusters, card.units
+
+
 def card_file(folder: Path) -> Path:
     """The file of the card in a folder: ``pool.json`` where there is one."""
     return folder / (POOL if (folder / POOL).is_file() else CARD)
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Those of a set's tables and of its own label space; none in cards of before there were any."""
+    found: dict[str, str] = read_plain(card_file(folder)).get("files", {})
+    return found

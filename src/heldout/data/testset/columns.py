@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import msgspec
 
 from heldout.core.errors import BadFile, UserError
+from heldout.core.schema import Document, read
 from heldout.core.tables import typed_text
 
 Kind = Literal["categorical", "ordered", "circular", "grid", "text"]
@@ -60,13 +61,46 @@ class ColumnType(
         return cast("dict[str, Any]", msgspec.to_builtins(self))
 
 
-def guess_type(values: Sequence[object]) -> ColumnType:
+class Declared(Document, frozen=True, kw_only=True):
+    """What a test set says of its columns and the values do not tell; the fields are the card's.
+
+    Numbers depend on it (which rows a slice holds, which intervals are clustered), so it is part of
+    the content hash, and goes with an exported table as a file of its own.
+    """
+
+    schema_version: int = 1
+    columns: Mapping[str, ColumnType] = {}
+    factors: tuple[str, ...] = ()
+    clusters: str | None = None
+    units: tuple[str, ...] = ()
+
+    def stated(self) -> dict[str, Any]:
+        """What is declared, as JSON; empty where nothing is."""
+        fields = msgspec.to_builtins(self)
+        return {name: fields[name] for name in self.__struct_fields__[1:] if fields[name]}
+
+
+def declared_file(table: Path) -> Path:
+    """Where the declarations of an exported table are: beside it."""
+    return table.with_name(f"{table.name}.columns.json")
+
+
+def read_declared(table: Path) -> Declared:
+    """What was declared of the columns of an exported table; nothing where no file says."""
+    path = declared_file(table)
+    return read(path, Declared, fix="export the table again") if path.exists() else Declared()
+
+
+def guess_type(column: Any) -> ColumnType:
     """The type of an untyped column: numbers ordered, few repeated texts categorical, else text."""
-    present = [value for value in values if value is not None]
-    if present and all(isinstance(v, int | float) and not isinstance(v, bool) for v in present):
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    present = len(column) - column.null_count
+    if present and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return ColumnType(kind="ordered")
-    distinct = len(set(map(str, present)))
-    if distinct > 50 and distinct > len(present) / 2:
+    distinct = len(pc.unique(column.drop_null())) if present else 0
+    if distinct > 50 and distinct > present / 2:
         return ColumnType(kind="text")
     return ColumnType(kind="categorical")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from heldout.data.testset.card import same_tables
 from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
 
@@ -61,6 +62,8 @@ class CardChange:
 class Diff:
     """All differences from ``a`` to ``b``; ids are sorted.
 
+    ``same_content`` says whether all tables have the same rows, and columns the same declarations.
+
     Columns, memberships and truths that only one set has are named in ``only_columns`` and
     ``only_truths`` (name -> ``a`` or ``b``) and not listed image by image.
     """
@@ -79,16 +82,12 @@ class Diff:
     only_columns: dict[str, str]
     only_truths: dict[str, str]
     card: tuple[CardChange, ...]
+    same_content: bool
 
     @property
     def in_both(self) -> int:
         """How many images both sets have."""
         return self.images_a - len(self.only_in_a)
-
-    @property
-    def same_content(self) -> bool:
-        """Whether the two sets have the same rows in all tables."""
-        return self.a_hash == self.b_hash
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -104,7 +103,9 @@ class Diff:
             "changed": len(self.changed),
             "classes": len(self.classes),
         }
-        return {**asdict(self), "counts": counts, "same_content": self.same_content}
+        fields = asdict(self)
+        same = fields.pop("same_content")
+        return {**fields, "counts": counts, "same_content": same}
 
 
 def diff(a: TestSet, b: TestSet) -> Diff:
@@ -130,6 +131,7 @@ def diff(a: TestSet, b: TestSet) -> Diff:
         classes=tuple(_class_changes(_by_class(a), _by_class(b))),
         only_columns=_only(*columns),
         only_truths=_only(set(a.truths), set(b.truths)),
+        same_content=same_tables(a.card, b.card) and same_tables(b.card, a.card),
         card=tuple(_card_changes(_flat(a.card.to_dict()), _flat(b.card.to_dict()))),
     )
 

@@ -6,8 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
 from msgspec import Meta, field
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.core.files import atomic_path
+from heldout.core.files import atomic_path, locked
 from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
 from heldout.core.workspace import check_slug
@@ -26,6 +24,7 @@ from heldout.core.workspace import check_slug
 if TYPE_CHECKING:
     import httpx
 
+    from heldout.core.web import Patience, WebClient
 
 BUILT_IN = Path(__file__).with_name("registry.toml")
 Layout = Literal["arrays", "class-index-folders", "class-name-folders", "flat", "wordnet-folders"]
@@ -133,49 +132,9 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the file's name, the bytes that are there, and the bytes in all where known."""
 
 _ENOUGH = 1 << 20  # bytes that make an attempt worth another row of attempts
-_RETRY = frozenset({408, 425, 429, 500, 502, 503, 504})
-_LONGEST_PAUSE = 60.0
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\Z")
 _MARKUP = re.compile(rb"\s*<(!doctype|html|head|body|\?xml|error)", re.IGNORECASE)
 _PAGES = (".html", ".htm", ".xml", ".svg")
-
-
-class MirrorFailed(Exception):
-    """This mirror does not give the right file; ``str`` says why in a few words."""
-
-
-class _TryAgain(Exception):
-    """This attempt failed in a way that may pass; ``wait`` is what the server asked for."""
-
-    def __init__(self, reason: str, *, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.wait = wait
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How often and how long to try one mirror.
-
-    ``attempts`` in a row without a further mebibyte end it; ``pause`` seconds come before the
-    second, doubled for each further one.
-    """
-
-    attempts: int = 5
-    pause: float = 1.0
-    sleep: Callable[[float], None] = time.sleep
-
-
-def new_client() -> httpx.Client:
-    """A client for downloads; proxies and certificates come from the environment."""
-    import httpx
-
-    from heldout import __version__
-
-    return httpx.Client(
-        follow_redirects=True,
-        timeout=httpx.Timeout(60.0, connect=20.0),
-        headers={"User-Agent": f"heldout/{__version__}", "Accept-Encoding": "identity"},
-    )
 
 
 class _State(Document, frozen=True, kw_only=True):
@@ -190,18 +149,19 @@ class _State(Document, frozen=True, kw_only=True):
 class _Download:
     """One file from one mirror.
 
-    ``handle`` is the part as :func:`holding` opened it. Beside it lies ``<part>.json`` with the
-    address and the validator it came with, so that a file that changed on the server is never
-    joined to an older beginning.
+    ``source`` is the address without secrets, as it is written down; ``handle`` the part as
+    :func:`holding` opened it. Beside it lies ``<part>.json`` with the address and the validator it
+    came with, so that a file that changed on the server is never joined to an older beginning.
     """
 
     url: str
+    source: str
     file: PublishedFile
     part: Path
     handle: BinaryIO
-    client: httpx.Client
-    patience: Patience
+    client: WebClient
     progress: Progress
+    received: int = 0
 
     @property
     def state(self) -> Path:
@@ -209,59 +169,56 @@ class _Download:
         return self.part.with_name(self.part.name + ".json")
 
     def finish(self, target: Path) -> FetchedFile:
-        """Bring the right file to ``target``, or say why this mirror cannot give it."""
+        """Bring the right file to ``target``, or say why this mirror cannot give it.
+
+        ``attempts`` in a row without a further mebibyte end it. The longest that the part has ever
+        been counts: a server that makes it begin again does not gain attempts by that.
+        """
+        from heldout.core.web import Unanswered
+
+        failures, longest = 0, self.handle.seek(0, 2)
         while True:
-            joined = self._whole()
             try:
-                made = _checked(self.part, self.file, target, source=self.url)
+                made = self._attempt(target)
                 break
-            except _Wrong as error:
-                self.handle.truncate(0)
-                if not joined:
-                    self.part.unlink()
-                    self.state.unlink(missing_ok=True)
-                    raise MirrorFailed(f"gave a file that {error}") from None
-                # The beginning may have been of another file: once more, from nothing.
+            except Unanswered as error:
+                reached = self.handle.seek(0, 2)
+                failures = 1 if reached >= longest + _ENOUGH else failures + 1
+                longest = max(longest, reached)
+                self.client.patience.rest(failures, error)
         os.fsync(self.handle.fileno())
         self.part.replace(target)
         self.state.unlink(missing_ok=True)
         return _recorded(made)
 
-    def _whole(self) -> bool:
+    def _attempt(self, target: Path) -> FetchedFile:
+        """Bring the part to its full length, and check it."""
+        from heldout.core.web import BadAddress, Unanswered
+
+        joined = self._joined()
+        try:
+            return _checked(self.part, self.file, target, source=self.source)
+        except _Wrong as error:
+            self.handle.truncate(0)
+            reason = f"gave a file that {error}"
+            if joined:  # its beginning may have been of another file: once more, from nothing
+                raise Unanswered(reason) from None
+            self.part.unlink()
+            self.state.unlink(missing_ok=True)
+            raise BadAddress(reason) from None
+
+    def _joined(self) -> bool:
         """Bring the part to its full length; whether it was joined from several answers."""
-        import httpx
+        from heldout.core.web import BadAddress, Unanswered
 
-        failures = 0
-        while True:
-            before = self.handle.seek(0, 2)
-            try:
-                return self._attempt()
-            except (_TryAgain, httpx.TransportError) as error:
-                gained = self.handle.seek(0, 2) - before
-                failures = 1 if gained >= _ENOUGH else failures + 1
-                if failures >= self.patience.attempts:
-                    raise MirrorFailed(_say(error)) from None
-                asked = error.wait if isinstance(error, _TryAgain) else 0.0
-                wait = max(asked, self.patience.pause * 2 ** (failures - 1))
-                self.patience.sleep(min(wait, _LONGEST_PAUSE))
-            except (httpx.HTTPError, httpx.InvalidURL) as error:  # too many redirects and the like
-                raise MirrorFailed(_say(error)) from None
-
-    def _attempt(self) -> bool:
         have = self.handle.seek(0, 2)
-        headers = self._resume_headers(have)
+        headers, validator = self._resume(have)
         if not headers:
             have = 0
-        with self.client.stream("GET", self.url, headers=headers) as response:
+        with self.client.answer(self.url, headers) as response:
             status = response.status_code
-            if self.url.startswith("https://") and response.url.scheme != "https":
-                raise MirrorFailed("redirects to an address without encryption")
             if status not in (200, 206, 416):
-                answer = f"answers {status} {response.reason_phrase}"
-                if status in _RETRY:
-                    wait = _number(response.headers.get("retry-after", "")) or 0.0
-                    raise _TryAgain(answer, wait=wait)
-                raise MirrorFailed(answer)
+                raise BadAddress(f"answers {status} {response.reason_phrase}")
             said = response.headers.get("content-range", "")
             start, total = 0, _number(response.headers.get("content-length", ""))
             if status == 416:
@@ -269,74 +226,85 @@ class _Download:
                 if have and have == _number(said.removeprefix("bytes */")):
                     return True
                 self.handle.truncate(0)
-                raise _TryAgain("the server has less than the part that is here")
+                raise Unanswered("the server has less than the part that is here")
             if status == 206:
                 match = _RANGE.match(said)
                 if not match:
-                    raise MirrorFailed("answers 206 without saying which bytes it sends")
+                    raise BadAddress("answers 206 without saying which bytes it sends")
                 start, total = int(match[1]), _number(match[3])
                 if start != have:
                     self.handle.truncate(0)
-                    raise _TryAgain(f"asked for bytes from {have}, got them from {start}")
+                    raise Unanswered(f"asked for bytes from {have}, got them from {start}")
+                if start and validator and _validator(response) not in ("", validator):
+                    self.handle.truncate(0)
+                    raise Unanswered("the file has changed")
             self._receive(response, start, total)
         return start > 0
 
-    def _resume_headers(self, have: int) -> dict[str, str]:
-        """Headers that ask for the rest; none where it would not be safe to join it."""
+    def _resume(self, have: int) -> tuple[dict[str, str], str]:
+        """Headers that ask for the rest, none where it would not be safe to join it; and the
+        validator that the part came with."""
         if not have or (self.file.bytes is not None and have > self.file.bytes):
-            return {}
+            return {}, ""
         state = _State()
         with suppress(UserError):  # only a hint: without it the download begins again
             state = read(self.state, _State)
-        if state.url == self.url and state.validator:
-            return {"Range": f"bytes={have}-", "If-Range": state.validator}
+        ranges = {"Range": f"bytes={have}-"}
+        if state.url == self.source and state.validator:
+            return ranges | {"If-Range": state.validator}, state.validator
         # Without a validator, a wrong join must be found at the end.
-        return {"Range": f"bytes={have}-"} if self.file.has_checksum else {}
+        return ranges if self.file.has_checksum else {}, ""
 
     def _receive(self, response: httpx.Response, start: int, total: int | None) -> None:
         """Write the body of a good answer into the part, from byte ``start`` on."""
-        import httpx
+        import httpcore
+
+        from heldout.core.web import BadAddress, Unanswered
 
         got, file = start, self.file
         chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
         if total is None and file.bytes is None and not file.has_checksum and not chunked:
-            raise MirrorFailed("does not say how long the file is, so a break could not be seen")
+            raise BadAddress("does not say how long the file is, so a break could not be seen")
+        limit = self.client.most if total is None else total
         try:
             # Raw: an archive that a server labels as compressed must arrive as it is.
             chunks = response.iter_raw()
             first = next(chunks, b"")
             page = _MARKUP.match(first) and not file.name.endswith(_PAGES)
             if start == 0 and (page or not first):
-                raise MirrorFailed("answers with nothing or a web page instead of the file")
+                raise BadAddress("answers with nothing or a web page instead of the file")
             if file.bytes is not None and total not in (None, file.bytes):
-                raise MirrorFailed(f"offers {total} bytes, the registry says {file.bytes}")
+                raise BadAddress(f"offers {total} bytes, the registry says {file.bytes}")
+            if limit > self.client.most:
+                raise BadAddress(f"offers {total} bytes, and there is room for {self.client.most}")
             if start == 0:  # only now is an earlier part given up
                 self.handle.truncate(0)
-                tag = response.headers.get("etag", "")
-                # A weak tag says that two answers mean the same, not that they have the same bytes.
-                strong = tag if tag.startswith('"') else response.headers.get("last-modified", "")
-                write(self.state, _State(url=self.url, validator=strong))
+                write(self.state, _State(url=self.source, validator=_validator(response)))
             self.handle.seek(start)
             for chunk in chain([first], chunks):
                 got += len(chunk)
-                if total is not None and got > total:
+                self.received += len(chunk)
+                if got > limit or self.received > self.client.most * self.client.patience.attempts:
                     self.handle.truncate(0)
-                    raise MirrorFailed(f"sends more than the {total} bytes it promised")
+                    raise BadAddress(f"sends more than the {limit} bytes that the file may have")
                 self.handle.write(chunk)
                 self.handle.flush()  # what is on disk when the process dies can be gone on from
                 self.progress(file.name, got, total)
-        except httpx.RemoteProtocolError:
-            raise _TryAgain(f"broke off at {got} of {total or 'unknown'} bytes") from None
+        except httpcore.RemoteProtocolError:
+            raise Unanswered(f"broke off at {got} of {total or 'unknown'} bytes") from None
         if total is not None and got < total:
-            raise _TryAgain(f"broke off at {got} of {total} bytes")
+            raise Unanswered(f"broke off at {got} of {total} bytes")
+
+
+def _validator(response: httpx.Response) -> str:
+    """What says that two answers have the same bytes; a weak tag only says that they mean the
+    same."""
+    tag: str = response.headers.get("etag", "")
+    return tag if tag.startswith('"') else str(response.headers.get("last-modified", ""))
 
 
 def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
-
-
-def _say(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextmanager
@@ -344,23 +312,17 @@ def holding(part: Path) -> Iterator[BinaryIO]:
     """The part, open for reading and writing, held by this process alone."""
     part.parent.mkdir(parents=True, exist_ok=True)
     part.touch()
-    with part.open("r+b") as handle:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"{part} is being written by another process", fix="wait for it to end"
-                ) from None
-            except OSError:
-                pass  # a file system without locks
-        if not part.exists() or not os.path.samestat(os.fstat(handle.fileno()), part.stat()):
-            # Another process finished between our opening and our locking: this handle is the
-            # finished file, which must not be written to.
-            raise UserError(f"{part} was finished by another process", fix="run again")
-        yield handle
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(part, wait=False))
+        except BlockingIOError:
+            raise UserError(
+                f"{part} is being written by another process", fix="wait for it to end"
+            ) from None
+        except FileNotFoundError:
+            # Between our touching it and our locking it: what was there is the finished file now.
+            raise UserError(f"{part} was finished by another process", fix="run again") from None
+        yield stack.enter_context(part.open("r+b"))
 
 
 Trust = Literal["registry", "record", "first use"]
@@ -428,7 +390,6 @@ def fetch(
     source: Path | None = None,
     patience: Patience | None = None,
     progress: Progress = lambda name, done, total: None,
-    client: httpx.Client | None = None,
 ) -> Fetched:
     """Bring every file of ``entry`` into ``folder``; called again, it goes on where it stopped.
 
@@ -436,44 +397,46 @@ def fetch(
     ``source``    a local file, or a folder with the files under their names: taken instead of any
                   download, after the same checks
     ``patience``  attempts and pauses per mirror
+
+    An address of the registry or of ``mirrors`` may be private; one that it redirects to may not.
     """
-    with ExitStack() as stack:
-        fetched = []
-        for file in entry.files:
-            target = folder / file.name
-            if target.exists():
-                fetched.append(_accept(target, file))
-                continue
-            if source is not None:
-                fetched.append(_adopt(_local(source, entry, file), target, file))
-                continue
-            addresses = [f"{base.rstrip('/')}/{file.name}" for base in mirrors]
-            addresses += file.mirrors
-            if not addresses:
-                how = f"{entry.by_hand}, then pass" if entry.by_hand else "pass"
-                raise NotFound(
-                    f"{entry.name} cannot be fetched by a program",
-                    fix=f"{how} it with --local FILE",
-                )
-            client = client or stack.enter_context(new_client())
-            part = target.with_name(target.name + ".part")
-            _check_room(part, file)
-            reasons = []
-            for url in addresses:
-                with holding(part) as handle:
-                    download = _Download(
-                        url, file, part, handle, client, patience or Patience(), progress
-                    )
-                    try:
+    from heldout.core.web import BadAddress, Patience, Unanswered, WebClient, masked
+
+    patience = patience or Patience()
+    fetched = []
+    for file in entry.files:
+        target = folder / file.name
+        if target.exists():
+            fetched.append(_accept(target, file))
+            continue
+        if source is not None:
+            fetched.append(_adopt(_local(source, entry, file), target, file))
+            continue
+        addresses = [f"{base.rstrip('/')}/{file.name}" for base in mirrors]
+        addresses += file.mirrors
+        if not addresses:
+            how = f"{entry.by_hand}, then pass" if entry.by_hand else "pass"
+            raise NotFound(
+                f"{entry.name} cannot be fetched by a program",
+                fix=f"{how} it with --local FILE",
+            )
+        part = target.with_name(target.name + ".part")
+        most = _check_room(part, file)
+        reasons = []
+        for url in addresses:
+            with holding(part) as handle:
+                try:
+                    with WebClient(url, most=most, patience=patience) as client:
+                        download = _Download(url, masked(url), file, part, handle, client, progress)
                         fetched.append(download.finish(target))
-                        break
-                    except MirrorFailed as error:
-                        reasons.append(f"{url} {error}")
-            else:
-                raise UserError(
-                    f"{entry.name}: {file.name} could not be fetched ({'; '.join(reasons)})",
-                    fix="try again later to go on, name another mirror, or pass --local FILE",
-                )
+                    break
+                except (BadAddress, Unanswered) as error:
+                    reasons.append(f"{masked(url)} {error}")
+        else:
+            raise UserError(
+                f"{entry.name}: {file.name} could not be fetched ({'; '.join(reasons)})",
+                fix="try again later to go on, name another mirror, or pass --local FILE",
+            )
     return Fetched(entry=entry, files=tuple(fetched))
 
 
@@ -550,7 +513,8 @@ def _record_path(target: Path) -> Path:
     return target.with_name(target.name + ".fetched.json")
 
 
-def _check_room(part: Path, file: PublishedFile) -> None:
+def _check_room(part: Path, file: PublishedFile) -> int:
+    """How many bytes the file may have: as published, else half of what there is room for."""
     part.parent.mkdir(parents=True, exist_ok=True)
     needed = (file.bytes or 0) - (part.stat().st_size if part.exists() else 0)
     free = shutil.disk_usage(part.parent).free
@@ -559,3 +523,4 @@ def _check_room(part: Path, file: PublishedFile) -> None:
             f"{file.name} needs {needed:,} bytes and {part.parent} has room for {free:,}",
             fix="make room, or fetch into another folder",
         )
+    return file.bytes if file.bytes is not None else free // 2

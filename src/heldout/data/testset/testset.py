@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 from collections import Counter
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 
 from heldout.core.errors import (
+    BadFile,
     ExistsError,
     LabelError,
     NotApplicable,
@@ -26,15 +28,26 @@ from heldout.core.files import (
     atomic_folder,
     atomic_path,
     canonical_json,
+    checksum,
+    damaged,
+    held,
     is_set_aside,
+    mapped,
     write_json,
 )
 from heldout.core.tables import read_parquet
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
-from heldout.data.testset.card import Card, card_file
-from heldout.data.testset.columns import ColumnType, guess_type
+from heldout.data.testset.card import (
+    DECLARED,
+    LABEL_SPACE,
+    Card,
+    card_file,
+    checksums,
+    same_tables,
+)
+from heldout.data.testset.columns import ColumnType, Declared, guess_type
 from heldout.data.testset.hashing import combine, hash_table, images_hash
 from heldout.data.testset.tables import (
     check_ids,
@@ -188,27 +201,25 @@ def make_testset(
         if label_space is None:
             raise UserError(f"{card.name} has a truth and no label space", fix="name it")
         check_classes(table, label_space, f"truth {name} of {card.name}")
-    columns = dict(card.columns)
-    guessed = card.stage == "testset"
-    for name in column_names(images) if guessed else ():
-        columns.setdefault(name, guess_type(images[name].to_pylist()))
     for name in sorted(pc.unique(memberships["column"]).to_pylist()):
         if name in images.column_names:
             raise UserError(
                 f"{name!r} of {card.name} is both a column and a membership",
                 fix="give one of them another name",
             )
-        if guessed:
-            columns.setdefault(name, ColumnType(kind="categorical", multi=True))
     hashes = {"images": hash_table(images)}
     hashes |= {f"truth/{name}": hash_table(table) for name, table in truths.items()}
     if len(memberships):
         hashes["memberships"] = hash_table(memberships)
+    if card.stage == "testset":
+        guessed = _guessed(images, memberships)
+        if stated := declared(card, images, memberships, guessed).stated():
+            hashes[DECLARED] = hashlib.sha256(canonical_json(stated).encode()).hexdigest()
+        card = card.updated(columns={**card.columns, **guessed, **card.columns})
     # Where every image has its file's hash, nothing is left for a namespace to tell apart.
     namespace = card.images_namespace if images["sha256"].null_count else None
     licences = Counter(licence or "unknown" for licence in images["licence"].to_pylist())
     card = card.updated(
-        columns=columns,
         truths={name: card.truths.get(name, {}) for name in truths},
         licences=dict(sorted(licences.items())),
         tables=hashes,
@@ -218,6 +229,34 @@ def make_testset(
         label_space="" if label_space is None else label_space.name,
     )
     return TestSet(card, images, dict(truths), memberships, label_space)
+
+
+def _guessed(images: pa.Table, memberships: pa.Table) -> dict[str, ColumnType]:
+    """The types that the values of all columns suggest."""
+    import pyarrow.compute as pc
+
+    members = sorted(pc.unique(memberships["column"]).to_pylist())
+    return {name: guess_type(images[name]) for name in column_names(images)} | {
+        name: ColumnType(kind="categorical", multi=True) for name in members
+    }
+
+
+def declared(
+    card: Card,
+    images: pa.Table,
+    memberships: pa.Table,
+    guessed: Mapping[str, ColumnType] | None = None,
+) -> Declared:
+    """What a card says of its columns and their values do not; columns without values say nothing."""
+    guessed = _guessed(images, memberships) if guessed is None else guessed
+    empty = {n for n in images.column_names if images[n].null_count == len(images)}
+    types = {n: t for n, t in card.columns.items() if n in guessed and n not in empty}
+    return Declared(
+        columns={name: kind for name, kind in types.items() if kind != guessed[name]},
+        factors=card.factors,
+        clusters=card.clusters,
+        units=card.units,
+    )
 
 
 def imported(
@@ -313,6 +352,11 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
     A folder that holds anything else is refused even with ``replace``. The images stay where they
     are: ``images_root`` is written relative to the new folder.
     """
+    with held(folder):
+        return _save(testset, folder, replace=replace)
+
+
+def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
     import pyarrow.parquet as pq
 
     card, pool = testset.card, testset.card.stage == "pool"
@@ -335,7 +379,7 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
             path = temporary / f"{name}.parquet"
             pq.write_table(table, path, compression="zstd" if pool else "snappy")
         if testset.space is not None and not is_built_in(testset.space):
-            write_json(temporary / "label_space.json", testset.space.to_dict())
+            write_json(temporary / LABEL_SPACE, testset.space.to_dict())
         _card_for(testset, folder).write(temporary)
         if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
             shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
@@ -346,16 +390,13 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     """The set in ``folder`` if it is this one, perhaps with truths added since; else refused."""
     stored, card = load(folder), testset.card
     known = stored.card
-    added = known.tables.keys() - card.tables.keys()
     other = ""
-    if not card.tables.items() <= known.tables.items() or not all(
-        name.startswith("truth/") for name in added
-    ):
+    if not same_tables(known, card):
         other = (
             f"another {card.kind} ({known.content_hash[:12]}, this one is {card.content_hash[:12]})"
         )
-    elif card.stage == "pool" and _account(known) != _account(card):
-        other = "the same images, but another account of them"
+    elif account(known) != account(card):
+        other = "the same images, made from other sources or in another way"
     elif stored.space != testset.space and (
         stored.label_space.fingerprint != testset.label_space.fingerprint
     ):
@@ -365,10 +406,24 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
     return stored
 
 
-def _account(pool: Card) -> str:
-    """What a pool says of itself, wherever its files were."""
-    facts = {key: value for key, value in pool.facts.items() if key != "files"}
-    return canonical_json([pool.name, facts, msgspec.to_builtins(pool.columns), pool.citation])
+def account(card: Card) -> str:
+    """What a card says of how its set was made, wherever its files were."""
+    facts = {key: value for key, value in card.facts.items() if key != "files"}
+    stated: list[Any] = [
+        facts,
+        card.recipe,
+        card.counts,
+        *map(_by_hash, card.parents),
+    ]
+    if card.stage == "pool":  # saving counts the rows of its tables
+        stated[2:] = [card.name, msgspec.to_builtins(card.columns), card.citation]
+    return canonical_json(stated)
+
+
+def _by_hash(parent: Mapping[str, Any]) -> dict[str, Any]:
+    """A parent without what it is called, where its hash says what it is."""
+    named = ("file", "name") if {"content_hash", "sha256"} & parent.keys() else ()
+    return {key: value for key, value in parent.items() if key not in named}
 
 
 def _card_for(testset: TestSet, folder: Path) -> Card:
@@ -384,7 +439,27 @@ def _card_for(testset: TestSet, folder: Path) -> Card:
 
 
 def load(folder: Path) -> TestSet:
-    """Read a test set or a pool from its folder; hashes are as the card has them."""
+    """Read a test set or a pool from its folder; hashes are as the card has them.
+
+    A folder that is replaced meanwhile is read again: nothing of the old one and the new one is mixed.
+    """
+    while True:
+        place = _place(folder)
+        try:
+            found = _load(folder)
+        except UserError:
+            if _place(folder) == place:
+                raise
+        else:
+            if _place(folder) == place:
+                return found
+
+
+def _place(folder: Path) -> int | None:
+    return folder.stat().st_ino if folder.exists() else None
+
+
+def _load(folder: Path) -> TestSet:
     if not card_file(folder).is_file():
         fix = "heldout ls lists what there is; heldout import makes one"
         for path in sorted(folder.parent.glob("*")):
@@ -392,10 +467,16 @@ def load(folder: Path) -> TestSet:
                 fix = f"its replacement was broken off; rename {path.name} to {folder.name}"
         raise NotFound(f"no test set or pool at {folder}", fix=fix)
     card = Card.of(folder)
-    tables = {
-        name: read_parquet(folder / f"{name}.parquet", schema=schema)
-        for name, schema in schemas_of(card).items()
-    }
+    tables = {}
+    for name, schema in schemas_of(card).items():
+        tables[name] = read_parquet(folder / f"{name}.parquet", schema=schema)
+        try:
+            check_bytes(folder, f"{name}.parquet")
+        except BadFile:
+            # Other bytes are no damage where the rows are those that the card was written for.
+            empty = hash_table(schema.empty_table())
+            if hash_table(tables[name]) != card.tables.get(name, empty):
+                raise
     return TestSet(
         card,
         tables["images"],
@@ -406,19 +487,24 @@ def load(folder: Path) -> TestSet:
     )
 
 
+def check_bytes(folder: Path, name: str) -> None:
+    """Refuse a file of a set's folder that is not as it was written, where the card says how."""
+    path = folder / name
+    if checksums(folder).get(name) not in (None, checksum(mapped(path))):
+        raise damaged(path, "restore it, or import or build the set again with --replace")
+
+
 def schemas_of(card: Card) -> dict[str, Any]:
     """The tables of a card's folder, by the names under which it has their hashes."""
-    found = {"images": image_schema()}
-    found |= {f"truth/{name}": truth_schema() for name in card.truths}
-    if card.stage == "pool" or "memberships" in card.tables:
-        found["memberships"] = membership_schema()
-    return found
+    own = {"images": image_schema, "memberships": membership_schema}
+    return {name: own.get(name, truth_schema)() for name in card.table_names}
 
 
 def load_space(folder: Path, card: Card) -> LabelSpace | None:
     """The label space of a set's folder: its own file, else a built-in one; None where none is named."""
-    own = folder / "label_space.json"
+    own = folder / LABEL_SPACE
     if own.exists():
+        check_bytes(folder, own.name)
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
 
@@ -433,23 +519,24 @@ def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, 
             f"test set {testset.name} is not saved", fix="save it before adding a truth"
         )
     check_slug(name, "a truth")
-    testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
-    grown = make_testset(
-        testset.card.updated(truths={**testset.card.truths, name: provenance}),
-        images=testset.images,
-        truths={**testset.truths, name: table},
-        label_space=testset.label_space,
-        memberships=testset.memberships,
-    )
-    if name in testset.truths:
-        if grown.card.content_hash == testset.card.content_hash:
-            return testset
-        raise ExistsError(
-            f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+    with held(folder):
+        testset = load(folder)  # what is on disk now: a truth may have been added meanwhile
+        grown = make_testset(
+            testset.card.updated(truths={**testset.card.truths, name: provenance}),
+            images=testset.images,
+            truths={**testset.truths, name: table},
+            label_space=testset.label_space,
+            memberships=testset.memberships,
         )
-    change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
-    card = grown.card.updated(history=(*testset.card.history, change))
-    with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
-        pq.write_table(table, temporary)
-    card.write(folder)  # last: a truth counts once the card names it
+        if name in testset.truths:
+            if grown.card.tables[f"truth/{name}"] == testset.card.tables[f"truth/{name}"]:
+                return testset
+            raise ExistsError(
+                f"test set {testset.name} has another truth {name!r}", fix="use another --name"
+            )
+        change = {"content_hash": testset.card.content_hash, "then": f"added truth {name}"}
+        card = grown.card.updated(history=(*testset.card.history, change))
+        with atomic_path(folder / "truth" / f"{name}.parquet") as temporary:
+            pq.write_table(table, temporary)
+        card.write(folder)  # last: a truth counts once the card names it
     return load(folder)

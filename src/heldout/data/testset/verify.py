@@ -20,7 +20,8 @@ from heldout.core.files import (
 from heldout.core.records import Table
 from heldout.core.tables import read_parquet
 from heldout.data.images import BadImage, check, check_id, sha256_bytes
-from heldout.data.testset.card import Card, card_file
+from heldout.data.images.sources import read_image_file
+from heldout.data.testset.card import DECLARED, Card, card_file, checksums
 from heldout.data.testset.hashing import combine
 from heldout.data.testset.testset import load_space, make_testset, schemas_of
 
@@ -31,9 +32,10 @@ _IMAGE_AGAIN = "fetch the image again"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is not as the card says.
+    """One thing that is not as the card says, or not as it was written.
 
-    ``check``     card, table, rows, image, document, extra or leftover
+    ``check``     card, table, rows, image, document, extra or leftover; else what is damaged:
+                  predictions, embeddings, judgements or records
     ``severity``  error: content is lost or changed; warning: something is there that need not be
     ``file``      relative to the test set's folder
     """
@@ -47,17 +49,34 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What :func:`verify` looked at and what it found, in the order of files."""
+    """What was looked at and what was found, in the order of files.
+
+    ``tables``     of a set; else how many runs, arrays of vectors, judgements or records
+    ``unchecked``  what was written before there were checksums: only its form is known to be right
+    """
 
     record: ClassVar[str] = "verification"
     table: ClassVar[Table] = Table(
-        "", ("folder", "as its card says=ok", "tables:,", "image files=images:,")
+        "",
+        (
+            "folder",
+            "as recorded=ok",
+            "tables or files=tables:,",
+            "image files=images:,",
+            "without_checksums:,",
+        ),
     )
     folder: str
     name: str
     tables: int
     images: int
     findings: tuple[Problem, ...]
+    unchecked: int = 0
+
+    @property
+    def without_checksums(self) -> int | None:
+        """``unchecked`` where there are any."""
+        return self.unchecked or None
 
     @property
     def ok(self) -> bool:
@@ -116,6 +135,7 @@ def verify(folder: Path, *, images: bool = True) -> Verification:
         tables=len(tables),
         images=checked,
         findings=tuple(found),
+        unchecked=0 if card is None or checksums(folder) else 1,
     )
 
 
@@ -130,7 +150,10 @@ def _content(folder: Path, card: Card, tables: dict[str, Any], found: _Problems)
             card, images=tables["images"], truths=truths, label_space=space, memberships=members
         ).card
     for name in sorted(made.tables.keys() | card.tables.keys()):
-        if made.tables.get(name) != card.tables.get(name):
+        if name == DECLARED and name not in card.tables:
+            message = "was written before column types, factors and clusters were part of its hash"
+            found.warn("card", card.file, message, "import or build it again")
+        elif made.tables.get(name) != card.tables.get(name):
             message = "its rows are not those that the card was written for"
             found.error("table", f"{name}.parquet", message)
     for field in ("images_hash", "label_space"):
@@ -154,9 +177,13 @@ def _images(folder: Path, card: Card, table: Any, found: _Problems) -> int:
         """What is wrong with an image, and what to do; None where nothing is."""
         path, sha256, width, height = row
         try:
-            data = (root / check_id(path)).read_bytes()
+            check_id(path)
         except UserError:
             return "its path leads out of the images folder", "import it again"
+        try:
+            data = read_image_file(root / path)
+        except UserError as error:
+            return f"cannot be read ({error.message.rpartition(': ')[2]})", _IMAGE_AGAIN
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return "is missing", _IMAGE_AGAIN
         except OSError as error:

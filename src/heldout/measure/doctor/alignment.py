@@ -121,8 +121,13 @@ def shared_reading(space: LabelSpace, target: LabelSpace) -> np.ndarray:
 
 def rows_in_order(testset: TestSet, order: str) -> np.ndarray:
     """int64: the set's row of each image in a named order or that of a file; -1 for other images."""
-    place = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}
-    return np.array([place.get(image, -1) for image in image_order(testset, order)], np.int64)
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = pa.array(image_order(testset, order), pa.string())
+    rows = pc.fill_null(pc.index_in(ids, value_set=testset.image_ids), -1)
+    found: np.ndarray = rows.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
 
 def align(testset: TestSet, predictions: Predictions, *, labels: np.ndarray) -> AlignedOutputs:

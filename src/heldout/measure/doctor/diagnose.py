@@ -28,6 +28,7 @@ from heldout.measure.doctor.id_checks import (
 from heldout.measure.doctor.output_checks import (
     check_chance,
     check_perfect,
+    check_probabilities,
     check_rows,
     check_spaces,
 )
@@ -62,6 +63,8 @@ def diagnose(
     for model in models:
         case = align(testset, model, labels=labels)
         findings += diagnose_case(case, cheap=cheap)
+        if model.logits is not None:
+            findings += check_probabilities(model.logits, testset=testset.name, model=model.model)
         known = first.setdefault(model.hash, model.model)
         if known != model.model:
             same.append(

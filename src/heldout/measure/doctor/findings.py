@@ -28,6 +28,7 @@ CODES: dict[str, Severity] = {
     "wrong-preprocessing": "error",
     "rows-in-other-order": "error",
     "at-chance": "error",
+    "probabilities": "error",
     "constant-predictions": "error",
     "perfect-score": "warning",
     "same-outputs": "warning",

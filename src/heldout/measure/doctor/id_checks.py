@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -47,10 +48,21 @@ class IdHypothesis:
     side: Side = "predictions"
 
 
-def known_hypotheses(case: AlignedOutputs) -> list[IdHypothesis]:
+def known_hypotheses(case: AlignedOutputs) -> Sequence[IdHypothesis]:
     """All hypotheses that could apply, without repeats and without the plain one."""
-    plain, positions = case.relabel, len(case.relabel)
-    space, target = case.space, case.testset.label_space
+    present = np.unique(case.labels[case.labelled])
+    return _hypotheses(
+        case.space, case.testset.label_space, case.relabel.tobytes(), present.tobytes()
+    )
+
+
+# Models of one test set share them, and making them takes longer than trying them.
+@lru_cache(maxsize=8)
+def _hypotheses(
+    space: LabelSpace, target: LabelSpace, relabel: bytes, among: bytes
+) -> Sequence[IdHypothesis]:
+    plain, present = np.frombuffer(relabel, np.int64), np.frombuffer(among, np.int64)
+    positions = len(plain)
     place = {class_id: index for index, class_id in enumerate(target.ids)}
 
     def within(ids: Sequence[str]) -> np.ndarray:
@@ -74,7 +86,7 @@ def known_hypotheses(case: AlignedOutputs) -> list[IdHypothesis]:
             "testset",
         ),
         *(_orders(target, within) if space.fingerprint == target.fingerprint else ()),
-        *_spaces(case, within),
+        *_spaces(space, target, positions, present, within),
     ]
     seen, found = {plain.tobytes()}, []
     for each in stated:
@@ -118,11 +130,14 @@ def _orders(
 
 
 def _spaces(
-    case: AlignedOutputs, within: Callable[[Sequence[str]], np.ndarray]
+    space: LabelSpace,
+    target: LabelSpace,
+    positions: int,
+    present: np.ndarray,
+    within: Callable[[Sequence[str]], np.ndarray],
 ) -> Iterator[IdHypothesis]:
     """Ids that count within another list of classes: a subset's own, or a whole one's."""
-    code, positions = "wrong-label-space", len(case.relabel)
-    space, target = case.space, case.testset.label_space
+    code = "wrong-label-space"
     if space.fingerprint != target.fingerprint:
         yield IdHypothesis(
             code,
@@ -131,7 +146,6 @@ def _spaces(
             within(target.ids),
             f"import them in the label space {target.name} with --classes",
         )
-    present = np.unique(case.labels[case.labelled])
     if 1 < len(present) < len(target):
         yield IdHypothesis(
             code,

@@ -12,6 +12,8 @@ from heldout.measure.doctor.alignment import AlignedOutputs, rows_in_order
 from heldout.measure.doctor.findings import Finding, percent
 from heldout.measure.doctor.id_checks import Step, believable
 from heldout.measure.doctor.significance import ALPHA, above_chance, expected_hits, p_better_twice
+from heldout.models.adapters.model import look_like_probabilities
+from heldout.models.predictions.import_arrays import SUM_TOLERANCE
 
 ORDERS = {
     "testset": "the test set's own order",
@@ -117,6 +119,23 @@ def check_perfect(case: AlignedOutputs) -> list[Finding]:
             {"n": case.n, "top1_as_given": 1.0},
             "check that the outputs are a model's and not the labels, and that the model was "
             "not trained on these images",
+        )
+    ]
+
+
+def check_probabilities(logits: np.ndarray, *, testset: str, model: str) -> list[Finding]:
+    """Probabilities where logits are stored, of which NLL, Brier and calibration take the softmax."""
+    kept = logits[np.isfinite(logits).all(axis=1)].astype(np.float32)
+    if not len(kept) or not look_like_probabilities(kept, tolerance=SUM_TOLERANCE):
+        return []
+    return [
+        Finding(
+            "probabilities",
+            "its logits are probabilities: every row is at least 0 and sums to 1",
+            {"n": len(kept)},
+            f"heldout import predictions FILE -t {testset} --name {model} --replace stores logarithms",
+            testset,
+            model,
         )
     ]
 

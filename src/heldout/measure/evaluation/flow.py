@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TypeVar
@@ -15,12 +15,11 @@ from heldout.core.errors import NotApplicable, NotFound
 from heldout.core.records import Count
 from heldout.core.workspace import Workspace
 from heldout.data.judgements.for_testset import judgements_about
-from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.doctor.diagnose import diagnose
 from heldout.measure.doctor.findings import merged_lines
-from heldout.measure.evaluation.headlines import headline_lines, headlines
+from heldout.measure.evaluation.headlines import claims, headline_lines, headlines
 from heldout.measure.evaluation.prediction import (
     FailedImage,
     FailedRows,
@@ -35,12 +34,15 @@ from heldout.measure.mistakes.categories import (
     decided,
     lessons_from,
     propose,
+    reliability,
 )
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, gather_knowledge
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
+from heldout.measure.mistakes.inputs import named_knowledge
 from heldout.measure.mistakes.panel import judged_kinds, kinds_of
+from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
-from heldout.measure.mistakes.verdicts import Verdicts, mistakes_of, verdicts
-from heldout.measure.score.compare import compare
+from heldout.measure.mistakes.verdicts import Key, Verdicts, mistakes_of, verdicts
+from heldout.measure.score.compare import Contrasts, contrasts, simultaneous
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
     class_counts,
@@ -49,7 +51,6 @@ from heldout.measure.score.estimate import (
     scores,
 )
 from heldout.measure.score.fits import (
-    AXES,
     ReferenceLine,
     fit_lines,
     line_between,
@@ -146,7 +147,6 @@ class MistakeCollector:
         self._truth = truth
         self._label_map = label_map
         self._parts: list[Verdicts] = []
-        self._peers: list[Predictions] = []
         self.refused: str | None = None
 
     def see(self, predictions: Predictions) -> None:
@@ -159,44 +159,62 @@ class MistakeCollector:
             self.refused = refused.message
             return
         self._parts.append(found)
-        light = replace(predictions, logits=None, stored_hash=predictions.hash)
-        self._peers.append(light)
 
-    def study(self, *, without: Iterable[int] = (), workspace: Workspace) -> Study:
+    def study(
+        self,
+        *,
+        without: Iterable[int] = (),
+        workspace: Workspace,
+        evidence: EvidenceSources | None = None,
+        note: Callable[[str], object] = str,
+    ) -> Study:
         """The study of all that was seen, ``without`` some rows of the images table."""
         found = joined(self._parts)
         rows = list(without)
         return study_mistakes(
             without_images(found, rows) if rows else found,
-            peers=self._peers,
+            evidence=evidence,
             label_map=self._label_map,
             workspace=workspace,
+            note=note,
         )
 
 
 def study_mistakes(
     found: Verdicts,
     *,
-    peers: Sequence[Predictions] = (),
+    evidence: EvidenceSources | None = None,
     label_map: LabelMap | None = None,
     workspace: Workspace,
+    note: Callable[[str], object] = str,
 ) -> Study:
     """Every mistake with its kind: as the workspace's judgements say, else as evidence proposes.
 
-    ``peers`` are outputs of models on these images, those of the verdicts among them.
+    Proposals come from the hierarchy of the classes and from what ``evidence`` names, whatever the
+    models of the verdicts are.
     """
     mistakes = mistakes_of(found)
     judgements = judgements_about(found.testset, workspace.judgements, questions=("mistake",))
-    knowledge = gather_knowledge(
+    judged = decided(judged_kinds(judgements))
+    knowledge = named_knowledge(
         found.testset,
+        evidence or EvidenceSources(),
         truth=found.truth.name,
-        predictions=peers or None,
+        workspace=workspace,
         label_map=label_map,
+        note=note,
     )
     table = evidence_table(mistakes, knowledge)
-    proposals = _with_severity(propose(table), table, _lessons(table, judgements))
-    kinds = kinds_of(mistakes, judgements=judgements, proposals=proposals)
-    return Study(verdicts=found, mistakes=mistakes, kinds=kinds)
+    proposals = _with_severity(propose(table), table, _lessons(table, judged))
+    return Study(
+        verdicts=found,
+        mistakes=mistakes,
+        kinds=kinds_of(mistakes, judgements=judgements, proposals=proposals),
+        evidence="; ".join(
+            filter(None, (knowledge.sources, reliability(table, proposals, judged)))
+        ),
+        named=evidence is not None and evidence.named,
+    )
 
 
 def _with_severity(
@@ -216,9 +234,8 @@ def _with_severity(
     ]
 
 
-def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons | None:
+def _lessons(table: EvidenceTable, judged: Mapping[Key, tuple[str, str]]) -> Lessons | None:
     """What judged mistakes of these images teach; None where they are too few."""
-    judged = decided(judged_kinds(judgements))
     try:
         return lessons_from(table, judged) if judged else None
     except NotApplicable:
@@ -226,7 +243,7 @@ def _lessons(table: EvidenceTable, judgements: Sequence[Judgement]) -> Lessons |
 
 
 MOST_COMPARED = 10
-"""With more models than this, only the best is compared with each other one."""
+"""With more models than this, only the best as observed is compared with each other one."""
 
 
 def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None = None) -> Results:
@@ -237,6 +254,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     measured: list[Measured] = []
     failures: list[FailedImage] = []
     studies: list[Study] = []
+    compared: list[Contrasts] = []
     runs = ran or [() for _ in job.testsets]
     for testset, full, stored in zip(job.testsets, job.whole, runs, strict=True):
         outputs = find_outputs(job, testset, full, stored, notes)
@@ -267,20 +285,30 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
         if collector is not None and collector.refused:
             notes.append(f"mistakes are not counted: {collector.refused}")
         elif collector is not None:
-            study = collector.study(without=dropped, workspace=job.context.workspace)
+            study = collector.study(
+                without=dropped,
+                workspace=job.context.workspace,
+                evidence=request,
+                note=notes.append,
+            )
             studies.append(study)
+            if study.evidence:
+                notes.append(f"{testset.name}: mistakes are sorted by {study.evidence}")
             records += _mistake_records(study, group, job)
-        records += _comparisons([m for m in group if not m.metric.per_class][:1], job)
+        compared += _contrasts([m for m in group if not m.metric.per_class][:1], job)
         measured += group
+    records += simultaneous(compared, level=job.request.level)
     notes += reading_notes(records)
     if job.baseline is not None:
         records += _against_baseline(measured, job, notes)
     for text in _shortened(notes):
         job.context.note(text)
+    leading = {m.testset.name: m for m in reversed(measured) if not m.metric.per_class}
+    records += list(claims([leading[name] for name in reversed(leading)], records, job))
     return Results(
         records=tuple(records),
         brief=headlines(records),
-        lines=list(headline_lines(records, job.baseline)),
+        lines=list(headline_lines(records)),
         measured=tuple(measured),
         failures=tuple(failures),
         studies=tuple(studies),
@@ -297,7 +325,10 @@ def _against_baseline(
     """
     baseline = str(job.baseline)
     try:
-        yield from fit_lines(*against(measured, baseline), axes=AXES, **job.drawn)
+        request = job.request
+        yield from fit_lines(
+            *against(measured, baseline), cluster=request.cluster, level=request.level
+        )
     except NotApplicable as refused:
         notes.append(f"no line against {baseline}: {refused}")
     if job.reference is None:
@@ -311,7 +342,7 @@ def _against_baseline(
                 if isinstance(source, ReferenceLine)
                 else line_between(item, base, source=source)
             )
-            yield from robustness_scores(item, base, line, level=job.request.level)
+            yield from robustness_scores(item, base, line, cluster=job.request.cluster, **job.drawn)
     except (NotApplicable, NotFound) as refused:
         notes.append(f"no effective robustness against {baseline}: {refused}")
 
@@ -388,8 +419,10 @@ def _score_records(group: Sequence[Measured], job: Evaluation) -> Iterator[Recor
             balance=job.request.balance,
             **job.drawn,
         )
-        if len(item.models) > 2 and item.metric.counted:
-            yield from rank_scores(item, cluster=cluster, level=job.request.level)
+        if len(item.models) > 1 and item.metric.counted:
+            yield from rank_scores(
+                item, cluster=cluster, seed=job.request.seed, level=job.request.level
+            )
         if item.metric.per_class:
             yield from class_counts(item)
     yield from counts(group)
@@ -403,36 +436,36 @@ def _mistake_records(
     cluster = job.cluster(testset)
     yield from tally(study, by=job.slices(testset), cluster=cluster, level=job.request.level)
     for item in forgiven(study, measured[:1]):
-        yield from scores(item, cluster=cluster, **job.drawn)
+        for score in scores(item, cluster=cluster, **job.drawn):
+            yield replace(score, evidence=study.evidence)
 
 
-def _comparisons(leading: Sequence[Measured], job: Evaluation) -> Iterator[Comparison]:
+def _contrasts(leading: Sequence[Measured], job: Evaluation) -> Iterator[Contrasts]:
     """Pairs of models on the leading metric: on the whole set, and at every value of a factor."""
     for measured in leading:
         models = measured.models
         pairs = list(combinations(models, 2))
-        if len(models) > MOST_COMPARED:
+        many = len(models) > MOST_COMPARED
+        if many:
             sign = 1 if measured.metric.higher_is_better else -1
             best = models[int((sign * measured.one_row_per_image().estimates()).argmax())]
             pairs = [(best, other) for other in models if other != best]
         if pairs:
             cluster = job.cluster(measured.testset)
-            yield from compare(measured, pairs, cluster=cluster, **job.drawn)
-            yield from factor_comparisons(measured, pairs, job)
+            yield from contrasts(measured, pairs, of_all=many, cluster=cluster, **job.drawn)
+            yield from factor_contrasts(measured, pairs, job)
 
 
-def factor_comparisons(
+def factor_contrasts(
     measured: Measured, pairs: Sequence[tuple[str, str]], job: Evaluation
-) -> Iterator[Comparison]:
-    """Pairs of models at every value of each single factor, corrected factor by factor."""
+) -> Iterator[Contrasts]:
+    """Pairs of models at every value of each single factor."""
     if len(pairs) > MOST_PAIRED or not measured.metric.counted:
         return
-    cluster = job.cluster(measured.testset)
-    for entry in job.curve_entries(measured.testset):
-        if len(entry_columns(entry, measured.testset)) == 1:
-            yield from compare(
-                measured, pairs, by=[entry], whole=False, cluster=cluster, **job.drawn
-            )
+    testset = measured.testset
+    single = [e for e in job.curve_entries(testset) if len(entry_columns(e, testset)) == 1]
+    cluster = job.cluster(testset)
+    yield from contrasts(measured, pairs, by=single, whole=False, cluster=cluster, **job.drawn)
 
 
 class OutputReader:

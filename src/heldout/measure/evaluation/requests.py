@@ -31,12 +31,13 @@ from heldout.core.request import (
     option,
     unused,
 )
+from heldout.measure.mistakes.requests import EvidenceSources
 
 RunModels = Annotated[
     tuple[str, ...],
     option(
-        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object, "
-        "predictions:FILE, a stored one; a glob, or all; repeatable.",
+        "Model; lite0, onnx:FILE, timm:NAME, torchvision:NAME, open_clip:ARCH/TAG, file.py:object "
+        "(it is run), predictions:FILE, a stored one; a glob, or all; repeatable.",
         "-m",
         flag="model",
     ),
@@ -70,10 +71,11 @@ Keep = Annotated[
     Literal["logits", "topk"],
     option("What is stored of the outputs; logits as float16.", rare=True),
 ]
+Rerun = Annotated[bool, option("Run models again although their outputs are stored.", rare=True)]
 Metric = Annotated[str, option("Metric, such as top1, top5, mean_per_class, mla or real.")]
 
 
-class Scoring(Request, frozen=True, kw_only=True):
+class Scoring(EvidenceSources, frozen=True, kw_only=True):
     """How outputs are judged: what eval and score share."""
 
     models: RunModels
@@ -109,8 +111,12 @@ class Scoring(Request, frozen=True, kw_only=True):
     seed: Seed = 0
 
     def check(self) -> None:
-        """A reference line starts at a baseline."""
+        """A reference line starts at a baseline, evidence is about mistakes, curves are balanced."""
         needs(self, "reference", "baseline")
+        if self.curves is False:
+            unused(self, "no {curves}", "balance")
+        if not self.mistakes:
+            unused(self, "no {mistakes}", "superclasses", "peers", "seen_together")
 
 
 class EvaluateRequest(Scoring, frozen=True, kw_only=True):
@@ -122,6 +128,7 @@ class EvaluateRequest(Scoring, frozen=True, kw_only=True):
 
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     model_args: ModelArgs | None = None
@@ -164,6 +171,10 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "absent_classes",
                 "on_error",
                 "minimum_n",
+                "mistakes",
+                "superclasses",
+                "peers",
+                "seen_together",
             )
             unused(self, "predictions of other sets", *names)
 
@@ -175,6 +186,7 @@ class PredictRequest(Request, frozen=True, kw_only=True):
     testsets: Testsets
     images: Images | None = None
     keep: Keep = "logits"
+    rerun: Rerun = False
     limit: Limit | None = None
     workers: Workers | None = None
     shard: Shard | None = None
@@ -185,8 +197,8 @@ class PredictRequest(Request, frozen=True, kw_only=True):
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Compare models on the same images: differences, intervals, p.
 
-    Each is compared with the first; p values are exact or of a bootstrap, and corrected for many
-    comparisons.
+    Each is compared with the first; intervals and p values are corrected for all comparisons
+    together.
     """
 
     models: Annotated[tuple[str, ...], argument("Two or more models with stored predictions.")]
@@ -206,7 +218,7 @@ class CompareRequest(Request, frozen=True, kw_only=True):
     def check(self) -> None:
         """Kappas are of whole sets."""
         if self.consistency:
-            unused(self, "consistency", "by", "cluster")
+            unused(self, "consistency", "by")
 
 
 class FitRequest(Request, frozen=True, kw_only=True):
@@ -224,8 +236,6 @@ class FitRequest(Request, frozen=True, kw_only=True):
     x: Annotated[str, option("Population: the column of original accuracies.")] | None = None
     y: Annotated[str, option("Population: the column of new accuracies.")] | None = None
     level: Level = 0.95
-    replicates: Replicates = 1000
-    seed: Seed = 0
 
     def check(self) -> None:
         """Stored predictions, or a table of published accuracies."""

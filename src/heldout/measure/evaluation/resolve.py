@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 from heldout.core.context import Context
 from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.core.request import Request
-from heldout.data.labels import LabelMap, LabelSpace, load_label_map
+from heldout.data.labels import LabelMap, LabelSpace, load_label_map, read_superclasses
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
-from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, FitRequest, Scoring
+from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, Scoring
 from heldout.measure.score.fits import ReferenceLine, published_line
 from heldout.measure.score.measure import default_metrics
 from heldout.measure.score.metrics import get_metric
 from heldout.measure.score.records import Record, Score
 from heldout.measure.score.slices import ALL, cluster_column, entry_columns, has_columns
 from heldout.models.adapters import Model, parse_model_args
+from heldout.models.predictions import PredictionStore
 from heldout.models.predictions.predictions import TOP_K
 
 _GATE = re.compile(r"(?P<metric>[A-Za-z][\w]*)=(?P<value>\d+(\.\d*)?|\.\d+)\Z")
@@ -63,7 +64,7 @@ def misses(records: Sequence[Record], gates: Sequence[Gate]) -> list[str]:
     ]
 
 
-def drawn(request: Scoring | CompareRequest | FitRequest) -> dict[str, Any]:
+def drawn(request: Scoring | CompareRequest) -> dict[str, Any]:
     """What every interval is made with."""
     return {"seed": request.seed, "replicates": request.replicates, "level": request.level}
 
@@ -142,6 +143,7 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         model_args=parse_model_args(request.model_args)
         if isinstance(request, EvaluateRequest)
         else None,
+        exclude=request.exclude,
         workspace=context.workspace,
         stored=not runs,
     )
@@ -184,6 +186,7 @@ def _check(job: Evaluation) -> None:
         testset.truth(request.truth)
         _check_metrics(job, testset)
         _check_spaces(job, testset, job.chosen.models)
+    _check_evidence(job)
     for entry in request.by or ():
         if not any(has_columns(testset, entry) for testset in job.whole):
             raise NotFound(
@@ -208,6 +211,17 @@ def _check(job: Evaluation) -> None:
     if job.reference is not None:
         _check_reference(job)
     _check_gates(job)
+
+
+def _check_evidence(job: Evaluation) -> None:
+    """Truths, groups and peers that are evidence about mistakes must be there."""
+    request, store = job.request, PredictionStore(job.context.workspace.predictions)
+    for testset in job.testsets:
+        testset.truth(request.seen_together)
+        if request.superclasses is not None:
+            read_superclasses(request.superclasses, label_space=testset.label_space)
+        if request.peers:
+            store.select(testset.card.images_hash, request.peers, testset=testset.name)
 
 
 def _check_reference(job: Evaluation) -> None:

@@ -40,8 +40,12 @@ from heldout.measure.evaluation.requests import (
     ScoreRequest,
 )
 from heldout.measure.evaluation.resolve import Evaluation, drawn, image_source, misses, resolve
-from heldout.measure.score.compare import compare as compare_pairs
-from heldout.measure.score.compare import consistency_records
+from heldout.measure.score.compare import (
+    Contrasts,
+    consistency_records,
+    contrasts,
+    simultaneous,
+)
 from heldout.measure.score.fits import AXES, fit_lines, fit_points, read_population
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
@@ -59,6 +63,11 @@ def evaluate(request: EvaluateRequest, context: Context) -> Result:
     job = resolve(request, context)
     how = _how(request, context)
     models = job.chosen.models
+    if request.rerun and not models:
+        raise UserError(
+            "no model is named that can run again",
+            fix="name it as what runs, such as timm:NAME or file.py:object",
+        )
     plans = list(_plans(job.testsets, models, how, context)) if models else []
     if request.plan:
         if not plans:
@@ -86,6 +95,7 @@ def _how(request: EvaluateRequest | PredictRequest, context: Context) -> dict[st
         "images": image_source(request, context),
         "keep": request.keep,
         "workers": request.workers,
+        "rerun": request.rerun,
     }
 
 
@@ -197,22 +207,21 @@ def _measured(job: Evaluation) -> Iterator[Measured]:
 
 def _stored(request: CompareRequest | FitRequest, context: Context, **given: Any) -> Evaluation:
     """The evaluation behind a comparison or a fit."""
-    return resolve(
-        ScoreRequest(models=request.models, metrics=(request.metric,), **drawn(request), **given),
-        context,
-    )
+    return resolve(ScoreRequest(models=request.models, metrics=(request.metric,), **given), context)
 
 
 def compare(request: CompareRequest, context: Context) -> Result:
-    """Each model against the first one, or all pairs, on every test set; p values are Holm's."""
+    """Each model against the first one, or all pairs, on every test set, all corrected together."""
     job = _stored(
         request,
         context,
         testsets=request.testsets,
         truth=request.truth,
         cluster=request.cluster,
+        **drawn(request),
     )
     records: list[Comparison] = []
+    compared: list[Contrasts] = []
     measured: list[Measured] = []
     for found in _measured(job):
         name = found.testset.name
@@ -223,12 +232,13 @@ def compare(request: CompareRequest, context: Context) -> Result:
         pairs = [(model, first) for model in found.models if model != first]
         if request.all_pairs:
             pairs = list(combinations(found.models, 2))
+        cluster = job.cluster(found.testset)
         if request.consistency:
-            records += consistency_records(found, pairs, level=request.level)
+            records += consistency_records(found, pairs, cluster=cluster, level=request.level)
         else:
-            cluster = job.cluster(found.testset)
-            records += compare_pairs(found, pairs, by=request.by, cluster=cluster, **job.drawn)
+            compared += contrasts(found, pairs, by=request.by, cluster=cluster, **job.drawn)
         measured.append(found)
+    records += simultaneous(compared, level=request.level)
     lines = list(planning_lines(records, measured, request.level))
     return Results(records=tuple(records), lines=lines, measured=tuple(measured))
 
@@ -246,7 +256,7 @@ def fit(request: FitRequest, context: Context) -> Result:
             )
         names: dict[str, Any] = {"testset": population.y_name, "baseline": population.x_name}
         records = [
-            fit_points(population.x, population.y, axes=axes, **names, **drawn(request))
+            fit_points(population.x, population.y, axes=axes, **names, level=request.level)
             for axes in AXES
         ]
         return Results(records=tuple(records))
@@ -260,7 +270,7 @@ def fit(request: FitRequest, context: Context) -> Result:
     )
     measured = tuple(_measured(job))
     new, base = against(measured, str(job.baseline))
-    records = fit_lines(new, base, axes=AXES, **job.drawn)
+    records = fit_lines(new, base, level=request.level)
     missing = len({name for m in measured for name in m.models}) - min(r.models for r in records)
     if missing:
         context.note(f"{missing} models are not on every set")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
+from heldout.core.files import sha256_file, sha256_text
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.superclasses import Superclasses, read_superclasses
@@ -52,6 +53,7 @@ class Knowledge:
     ``prototypes``    image id to how typical the image is of its class; any scale, larger is more
                       typical (a selection frequency, a similarity to the class's mean)
     ``outsiders``     image-text similarities to things that are not classes
+    ``sources``       where all this comes from, in words; the same words mean the same evidence
     """
 
     space: LabelSpace
@@ -63,6 +65,7 @@ class Knowledge:
     cooccurrence: PairCounts | None = None
     prototypes: Mapping[str, float] | None = None
     outsiders: OutOfVocabulary | None = None
+    sources: str = ""
 
     @cached_property
     def closeness(self) -> Closeness | None:
@@ -288,41 +291,79 @@ def gather_knowledge(
     testset: TestSet,
     *,
     truth: str,
-    predictions: Iterable[Predictions] | None = None,
+    peers: Sequence[Predictions] = (),
     label_map: LabelMap | None = None,
     superclasses: Path | None = None,
+    seen_together: str | None = None,
     collapse: str = AUTO,
     prototypes: str | None = None,
 ) -> Knowledge:
-    """All that is known about the mistakes of a test set under one truth.
+    """What is known about the mistakes of a test set under one truth: the hierarchy, and what is named.
 
-    ``predictions``    of other models on the same images: they give peers, and how alike classes look
+    ``peers``          predictions of models on the same images, and how alike classes look to them
     ``superclasses``   file of superclasses
+    ``seen_together``  truth that says which classes are seen together; by default ``truth`` itself if
+                       it has several labels per image
     ``collapse``       a collapse table, by name or file; ``auto`` takes a built-in one that is about
                        classes of this space, ``none`` none
     ``prototypes``     column of numbers: larger is more typical
-
-    Which classes are seen together says a truth of several labels an image, where there is one.
     """
     space = testset.label_space
-    peers = alike = groups = None
-    if predictions is not None:
-        peers = read_peers(testset, predictions, label_map=label_map)
-        # Where an object comes again and again, its own confusion would look like everybody's.
-        if testset.card.clusters is None:
-            alike = co_prediction(peers)
+    seen = alike = groups = None
+    hierarchy, same = hierarchy_for(space), named_collapse(collapse, space)
+    sources = ["hierarchy"] if hierarchy is not None else []
+    if same is not None:
+        sources.append(f"collapse table {same.name}")
     if superclasses is not None:
         groups = read_superclasses(superclasses, label_space=space)
+        sources.append(f"superclasses {superclasses.name}@{sha256_file(superclasses)[:8]}")
+    if peers:
+        seen = read_peers(testset, peers, label_map=label_map)
+        # Where an object comes again and again, its own confusion would look like everybody's.
+        if testset.card.clusters is None:
+            alike = co_prediction(seen)
+        them = sha256_text("\n".join(sorted(model.hash for model in peers)))[:8]
+        sources.append(f"{len(peers)} peers {_few(seen.models)}@{them}")
+    together = seen_together or (truth if _has_several(testset, truth) else None)
+    if together is not None:
+        sources.append(f"seen together in truth {together}")
+    if prototypes is not None:
+        sources.append(f"prototypes by {prototypes}")
     return Knowledge(
         space=space,
-        collapse=named_collapse(collapse, space),
-        hierarchy=hierarchy_for(space),
+        collapse=same,
+        hierarchy=hierarchy,
         superclasses=groups,
         affinity=alike,
-        peers=peers,
-        cooccurrence=_seen_together(testset, truth),
+        peers=seen,
+        cooccurrence=None if together is None else _seen_together(testset, truth, together),
         prototypes=None if prototypes is None else read_prototypes(testset, prototypes),
+        sources=", ".join(sources),
     )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return " ".join(sorted(names)[:3]) + more
+
+
+def _has_several(testset: TestSet, truth: str) -> bool:
+    return testset.card.truths.get(truth, {}).get("kind") in ("multilabel", "real")
+
+
+def _seen_together(testset: TestSet, truth: str, named: str) -> PairCounts:
+    """Counted on images that the mistakes are not judged on.
+
+    Under their own truth a mistake cannot be seen on its own image, where it is not a label; another
+    truth may have it there, so all images that the mistakes can be on are left out.
+    """
+    try:
+        found = cooccurrence(testset, truth=named, without=truth if named != truth else None)
+    except NotApplicable as error:
+        raise NotApplicable(
+            error.message, fix=f"count in truth {truth} itself, or in one of other images"
+        ) from None
+    return found.affinity
 
 
 def named_collapse(choice: str, space: LabelSpace) -> Collapse | None:
@@ -335,23 +376,6 @@ def named_collapse(choice: str, space: LabelSpace) -> Collapse | None:
         if choice != AUTO:
             raise
         return None  # the built-in table is about other classes
-
-
-def _seen_together(testset: TestSet, truth: str) -> PairCounts | None:
-    """By images that the mistakes are not judged on, or by all where there are no others."""
-    several = [
-        name
-        for name in testset.truths
-        if testset.card.truths.get(name, {}).get("kind") in ("multilabel", "real")
-    ]
-    for name in sorted(several, key=lambda name: (name == truth, name)):
-        try:
-            found = cooccurrence(testset, truth=name, without=truth if name != truth else None)
-        except NotApplicable:
-            found = cooccurrence(testset, truth=name)
-        if len(found):
-            return found.affinity
-    return None
 
 
 def read_prototypes(testset: TestSet, column: str) -> Mapping[str, float]:

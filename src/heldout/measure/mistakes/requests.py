@@ -53,13 +53,50 @@ Collapse = Annotated[
 ]
 Superclasses = Annotated[
     Path,
-    option("Superclasses: JSON {name: [classes]} or [[classes]], or CSV superclass,class."),
+    option(
+        "Superclasses: JSON {name: [classes]} or [[classes]], or CSV superclass,class.", rare=True
+    ),
 ]
 Fold = Annotated[bool, option("Count Borderline as Minor.")]
 Average = Annotated[
     Literal["classes", "images"],
     option("Accuracy over classes or over images; classes under a multi-label truth by default."),
 ]
+
+
+class EvidenceSources(Request, frozen=True, kw_only=True):
+    """What categories of mistakes are proposed from, beside the hierarchy of the classes.
+
+    Only what is named is used, so that a proposal does not change with the other models of a command
+    or with what else a workspace holds.
+    """
+
+    superclasses: Superclasses | None = None
+    peers: Annotated[
+        tuple[str, ...],
+        option(
+            "Model whose stored predictions are evidence for categories of mistakes: name, glob or "
+            "all; repeatable.",
+            flag="peer",
+            rare=True,
+        ),
+    ] = ()
+    seen_together: (
+        Annotated[
+            str,
+            option(
+                "Truth that says which classes are seen together, on images that the mistakes are not "
+                "judged on; the mistakes' own truth by default if it has several labels per image.",
+                rare=True,
+            ),
+        ]
+        | None
+    ) = None
+
+    @property
+    def named(self) -> bool:
+        """Whether anything beside the hierarchy is named."""
+        return bool(self.superclasses or self.peers or self.seen_together)
 
 
 class ModelMistakes(Request, frozen=True, kw_only=True):
@@ -187,11 +224,12 @@ class SummaryRequest(Request, frozen=True, kw_only=True):
         needs(self, "truth", "testset")
 
 
-class ProposeRequest(Request, frozen=True, kw_only=True):
+class ProposeRequest(EvidenceSources, frozen=True, kw_only=True):
     """Propose a category for every mistake, with evidence.
 
     Categories, and how bad a mistake is, are learned from judged mistakes where there are enough,
-    else proposed by rules.
+    else proposed by rules. Evidence is the hierarchy of the classes and what is named: superclasses,
+    peers, a truth of several labels.
     """
 
     testset: Testset
@@ -206,15 +244,6 @@ class ProposeRequest(Request, frozen=True, kw_only=True):
             "judgements by default; none: go by rules."
         ),
     ] = ()
-    peers: Annotated[
-        tuple[str, ...],
-        option(
-            "Other model whose stored predictions are evidence: name or glob; repeatable; all that "
-            "have seen the set by default; none for none.",
-            flag="peer",
-        ),
-    ] = ()
-    superclasses: Superclasses | None = None
     prototypes: (
         Annotated[
             str,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from heldout.core.errors import ExistsError, NotApplicable, UserError
-from heldout.core.files import canonical_json, sha256_text, write_text
+from heldout.core.files import canonical_json, csv_cells, sha256_text, write_text
 from heldout.data.importing.judgements import ANSWERED, ASKED, answers_in
 from heldout.data.judgements.judgement import CATEGORIES, NO_MISTAKE, QUESTIONS, SEVERITIES
 from heldout.data.labels.label_space import LabelSpace
@@ -356,7 +356,7 @@ def write_queue(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if ending == ".csv":
         writer = csv.writer(buffer)  # lines end as spreadsheets write them
         writer.writerow(columns)
-        writer.writerows([_cell(row[name]) for name in columns] for row in rows)
+        writer.writerows(csv_cells(_cell(row[name]) for name in columns) for row in rows)
     else:
         for row in rows:
             line = {"schema_version": SCHEMA_VERSION} | {name: row[name] for name in columns}

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from heldout.core.context import Context, Result
-from heldout.core.errors import NotApplicable, NotFound
+from heldout.core.errors import NotApplicable
 from heldout.core.records import Table, counts
+from heldout.core.request import unused
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.published.answers import write_mistakes
@@ -34,7 +35,12 @@ from heldout.measure.mistakes.evidence import (
     evidence_table,
     gather_knowledge,
 )
-from heldout.measure.mistakes.inputs import MistakeInputs, read_inputs, truth_of_kind
+from heldout.measure.mistakes.inputs import (
+    MistakeInputs,
+    named_knowledge,
+    read_inputs,
+    truth_of_kind,
+)
 from heldout.measure.mistakes.panel import (
     PARTS,
     PanelAgreement,
@@ -64,7 +70,6 @@ from heldout.measure.mistakes.verdicts import Key, Mistakes, Verdicts, mistakes_
 from heldout.measure.score.records import Summary
 from heldout.models.adapters import load_encoder
 from heldout.models.embeddings import embed
-from heldout.models.predictions import Predictions
 from heldout.models.predictions.ledger import stored_predictions
 from heldout.stats.agreement import cohen_kappa
 
@@ -114,8 +119,10 @@ def propose(request: requests.ProposeRequest, context: Context) -> Result:
                 raise
             context.note(error.message)
     if proposals is None:
+        unused(request, "rules: no judged mistakes are learned from", "seed")
         proposals = propose_by(table)
         context.note("by rules: nothing is said about severity")
+    context.note(f"evidence: {knowledge.sources or 'none'}")
     many = Counter(proposal.category for proposal in proposals)
     rows = [
         ProposedMistake(
@@ -180,12 +187,13 @@ def gathered(
 ) -> Knowledge:
     """The knowledge that a request names, about these mistakes."""
     testset = inputs.testset
-    knowledge = gather_knowledge(
+    knowledge = named_knowledge(
         testset,
+        request,
         truth=inputs.truth,
-        predictions=_peers(inputs, request.peers),
+        workspace=inputs.context.workspace,
         label_map=inputs.label_map,
-        superclasses=request.superclasses,
+        note=inputs.context.note,
         collapse=request.collapse,
         prototypes=request.prototypes,
     )
@@ -210,29 +218,6 @@ def gathered(
         encoder=encoder,
     )
     return replace(knowledge, outsiders=outsiders)
-
-
-def _peers(inputs: MistakeInputs, names: Sequence[str]) -> list[Predictions] | None:
-    """Stored predictions of other models that are in a label space that can be read."""
-    if list(names) == ["none"]:
-        return None
-    readable = {inputs.testset.label_space.fingerprint}
-    if inputs.label_map is not None:
-        readable.add(inputs.label_map.source.fingerprint)
-    kept = []
-    try:
-        for model in stored_predictions(inputs.testset, names, workspace=inputs.context.workspace):
-            if model.label_space.fingerprint in readable:
-                kept.append(replace(model, logits=None, stored_hash=model.hash))
-            else:
-                space = model.label_space.name
-                inputs.context.note(f"{model.model} predicts {space}: not asked as a peer")
-    except NotFound:
-        if names:
-            raise
-    if not kept:
-        inputs.context.note("no other models have seen these images: no evidence from peers")
-    return kept or None
 
 
 def _reviewed(request: requests.Reviewed, context: Context) -> tuple[MistakeInputs, Verdicts, str]:
@@ -301,12 +286,7 @@ def queue(request: requests.QueueRequest, context: Context) -> Result:
 def _proposals(mistakes: Mistakes, inputs: MistakeInputs) -> tuple[Proposal, ...]:
     if not len(mistakes):
         return ()
-    knowledge = gather_knowledge(
-        inputs.testset,
-        truth=inputs.truth,
-        predictions=inputs.predictions(inputs.truth),
-        label_map=inputs.label_map,
-    )
+    knowledge = gather_knowledge(inputs.testset, truth=inputs.truth)
     return propose_by(evidence_table(mistakes, knowledge))
 
 

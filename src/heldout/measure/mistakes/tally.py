@@ -43,11 +43,15 @@ class Study:
 
     ``mistakes``  the wrong (image, prediction) pairs of any model
     ``kinds``     by (image, prediction): the kind of each
+    ``evidence``  what kinds that nobody has judged are proposed from, and how often that is right
+    ``named``     whether evidence was named, beside the hierarchy of the classes
     """
 
     verdicts: Verdicts
     mistakes: Mistakes
     kinds: dict[Key, Kind]
+    evidence: str = ""
+    named: bool = False
 
     @cached_property
     def images(self) -> np.ndarray:
@@ -293,6 +297,7 @@ class _Counting:
             value=n / of if of else None,
             testset_hash=verdicts.testset.card.content_hash,
             predictions_hash=verdicts.hashes[m],
+            evidence=self.study.evidence or None,
         )
 
     def _limits(
@@ -376,7 +381,8 @@ def forgiven(study: Study, measured: Iterable[Measured]) -> list[Measured]:
     """Measurements in which some kinds of mistakes count as hits: ``minor`` and so on.
 
     ``measured`` are those of the same test set; of them, metrics in :data:`FORGIVABLE` on the rows
-    of the study are taken. ``judged_minor`` is there only where people judged severities.
+    of the study are taken. ``judged_minor`` is there only where people judged severities, the others
+    only where all is judged or evidence was named: by the hierarchy alone too many proposals are wrong.
     """
     codes = study.row_kinds()
     found = []
@@ -385,9 +391,10 @@ def forgiven(study: Study, measured: Iterable[Measured]) -> list[Measured]:
             continue
         order = [study.verdicts.position(model) for model in item.models]
         for name, forgives in FORGIVEN.items():
-            chosen = np.array([forgives(kind) for kind in study.table] + [False])
-            if name == LENIENT and not any(kind.basis == JUDGED for kind in study.table):
+            bases = {kind.basis for kind in study.kinds.values()}
+            if not (JUDGED in bases if name == LENIENT else study.named or bases <= {JUDGED}):
                 continue
+            chosen = np.array([forgives(kind) for kind in study.table] + [False])
             pardon = chosen[codes[:, order]]
             metric = replace(item.metric, name=f"{item.metric.name}_{name}", forgives=name)
             found.append(replace(item, metric=metric, values=item.values | pardon))

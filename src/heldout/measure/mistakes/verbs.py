@@ -51,7 +51,7 @@ from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.measure.score.records import Score
 from heldout.measure.score.slice_search import discover, discovery_records
-from heldout.measure.score.slices import CLASS, cluster_column, parse_slice
+from heldout.measure.score.slices import class_names, cluster_column, parse_slice, slice_text
 from heldout.stats.intervals import wilson
 
 
@@ -213,7 +213,7 @@ def diff(request: requests.MistakeDiffRequest, context: Context) -> Result:
         rows += changed_images(item)[: request.top]
         rows += confusion_changes(verdicts, old, new)[: request.top]
     brief = [row for row in rows if row.record != "changed" or row.change == "new"]
-    return Result(records=[*numbers, *rows], brief=brief, drawn=(found[0], inputs))
+    return Result(records=[*numbers, *rows], brief=brief, drawn=found[0])
 
 
 def slices(request: requests.SlicesRequest, context: Context) -> Result:
@@ -241,26 +241,22 @@ def slices(request: requests.SlicesRequest, context: Context) -> Result:
         )
         for name in measured.models
     ]
+    # Every model is one more search: a slice is named where its p holds for all of them.
+    least = (1.0 - request.level) / max(len(searches), 1)
+    named = [[item for item in s.found if item.p is not None and item.p <= least] for s in searches]
     return Result(
         records=[record for search in searches for record in discovery_records(search)],
         brief=[
-            replace(item, slice=_with_class_name(item.slice, search.measured.space))
-            for search in searches
-            for item in search.found
+            replace(item, slice=slice_text(parse_slice(item.slice), class_names(s.measured.space)))
+            for s, found in zip(searches, named, strict=True)
+            for item in found
         ],
         lines=[
-            f"{search.measured.models[0]}, {search.measured.metric.name}: the worst of "
-            f"{search.searched:,} slices, found on one half and measured on the other"
-            for search in searches
+            f"{s.measured.models[0]}, {s.measured.metric.name}: {len(found)} of the worst {len(s.found)} "
+            f"of {s.searched:,} slices can be told from the rest (found on one half, measured on the other)"
+            for s, found in zip(searches, named, strict=True)
         ],
     )
-
-
-def _with_class_name(name: str, space: LabelSpace) -> str:
-    class_id = parse_slice(name).get(CLASS)
-    if class_id is None or class_id not in space or space.get(class_id).name == class_id:
-        return name
-    return f"{name} ({space.get(class_id).name})"
 
 
 @dataclass(frozen=True, kw_only=True)

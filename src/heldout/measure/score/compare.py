@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,115 +14,172 @@ from heldout.measure.score.estimate import (
     LEVEL,
     REPLICATES,
     IntervalOptions,
+    calibration,
     generator,
     part_of,
     sampling_design,
 )
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Comparison
-from heldout.measure.score.slices import cluster_codes, partitions, with_cluster_name
-from heldout.stats.bootstrap import bootstrap_statistic
-from heldout.stats.intervals import normal_quantile
-from heldout.stats.multiple import holm
-from heldout.stats.paired import (
-    mcnemar_exact,
-    no_difference,
-    paired_bootstrap,
-    paired_difference,
+from heldout.measure.score.slices import (
+    ALL,
+    cluster_codes,
+    partitions,
+    with_cluster_name,
 )
+from heldout.stats.agreement import kappa_limits, kappa_variance
+from heldout.stats.bootstrap import design
+from heldout.stats.intervals import t_quantile
+from heldout.stats.multiple import PairTests, SmallestP, joint_p, pair_tests, shared_tail
 
-_DUST = 1e-6  # a standard error below this is rounding: the formula gives none
+Pairs = Sequence[tuple[str, str]]
 
 
-def compare(
+@dataclass(frozen=True, eq=False)
+class Contrasts:
+    """Pairs of models on one slice, not yet corrected for what else is compared.
+
+    ``records``  difference, n and reason of each pair
+    ``places``   where each pair is in ``tests``, the tests of all pairs of models
+    ``chance``   how small the smallest p of this slice is by chance
+    """
+
+    records: tuple[Comparison, ...]
+    places: tuple[tuple[int, int], ...] = ()
+    tests: PairTests | None = None
+    chance: SmallestP | None = None
+    test: str = ""
+
+
+def contrasts(
     measured: Measured,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Pairs,
     *,
+    of_all: bool = False,
     by: Sequence[str] = (),
     whole: bool = True,
     cluster: str | None = None,
     seed: int = 0,
     replicates: int = REPLICATES,
     level: float = LEVEL,
-) -> list[Comparison]:
-    """Differences of pairs of models, on the ``whole`` set and on slices.
+) -> Iterator[Contrasts]:
+    """Pairs of models on the ``whole`` set and on slices, for :func:`simultaneous`.
 
-    Plain accuracies: exact McNemar and Tango's interval. Everything else, and everything where a
-    column says which images belong together (``cluster``): the paired bootstrap. With several
-    comparisons the p values are Holm's, and the name of the test says so. A slice too small for
-    the bootstrap, or with too few clusters, has the difference alone, and a reason.
+    ``of_all`` says that the pairs were chosen by their results, such as the best as observed and each
+    other model: they are then corrected for all pairs of the measured models.
     """
+    if measured.metric.per_class:
+        measured.estimates()  # refuses what is not one number
     options = IntervalOptions(seed, replicates, level)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
-    slices = {"all": np.arange(len(measured))} if whole else {}
+    slices = {ALL: np.arange(len(measured))} if whole else {}
     for partition in partitions(measured, by):
         parts = partition.slices().items()
         slices |= {name: rows for name, rows in parts if measured.has_weight(rows)}
-    found = []
-    for model, other in pairs:
-        both = measured.of_models([model, other])
-        for name, rows in slices.items():
-            part, together = part_of(both, rows, clusters)
-            values = part.estimates()
-            record = Comparison(
-                model=model,
-                other=other,
+    # In order of name: what is drawn must not depend on a model's place.
+    named = {name for pair in pairs for name in pair}
+    some = measured.of_models(sorted(measured.models if of_all else named))
+    places = tuple((some.position(model), some.position(other)) for model, other in pairs)
+    asked = np.full((len(some.models),) * 2, of_all)
+    for place in places:
+        asked[place] = True
+    for name, rows in slices.items():
+        part, together = part_of(some, rows, clusters)
+        tests, test, reason = None, "", None
+        try:
+            tests, test = _tests(part, together, options, name)
+            difference = tests.difference
+        except NotApplicable as refused:  # such as one image, or three clusters
+            reason = with_cluster_name(refused.message, cluster)
+            metric = replace(part.metric, debiased=part.metric.binned)
+            values = replace(part, metric=metric).estimates()
+            difference = values[:, None] - values
+        records = tuple(
+            Comparison(
+                model=pair[0],
+                other=pair[1],
                 testset=part.testset.name,
                 truth=part.truth,
                 metric=part.metric.name,
                 slice=name,
                 n=len(part),
-                difference=float(values[0] - values[1]),
+                difference=float(difference[place]),
+                reason=reason,
             )
-            try:
-                fields = _test(part, together, options, name)
-            except NotApplicable as refused:  # such as one image, or three clusters
-                fields = {"reason": with_cluster_name(refused.message, cluster)}
-            found.append(replace(record, **fields))
-    return adjusted(found)
-
-
-def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The same comparisons with Holm's p values, if there are several."""
-    found = list(comparisons)
-    known = {place: c.p for place, c in enumerate(found) if c.p is not None}
-    if len(known) > 1:
-        for place, p in zip(known, holm(list(known.values())), strict=True):
-            test = f"{found[place].test}, Holm over {len(known)}"
-            found[place] = replace(found[place], p=float(p), test=test)
-    return found
-
-
-def _test(
-    both: Measured, clusters: np.ndarray | None, options: IntervalOptions, name: str
-) -> dict[str, Any]:
-    """Limits, p and test of the difference of two models, as fields of a record."""
-    a, b = both.values.T
-    if both.counted and clusters is None:
-        only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        limits = paired_difference(only_a, only_b, len(both), level=options.level)
-        p, test = mcnemar_exact(only_a, only_b), "exact McNemar"
-        difference = {"difference": (only_a - only_b) / len(both)}
-        return difference | {"low": limits.low, "high": limits.high, "p": p, "test": test}
-    # The draws depend on the slice alone, so that swapping two models turns the sign only.
-    rng = generator(options.seed, both, f"compare {both.metric.name} {name}")
-    draws: dict[str, Any] = {"rng": rng, "replicates": options.replicates, "level": options.level}
-    if not both.metric.binned:
-        found = paired_bootstrap(a, b, **draws, **sampling_design(both, clusters))
-        limits, p = found.interval, found.p
-    else:
-        # The difference of two calibration errors, ± t times its bootstrap standard error.
-        gap = bootstrap_statistic(
-            lambda weights: -float(np.diff(both.calibration_errors(weights))[0]),
-            len(both),
-            **draws,
-            clusters=clusters,
-            takes="weights",
-            method="t",
+            for pair, place in zip(pairs, places, strict=True)
         )
-        limits, p = gap.interval, no_difference(gap)
-    test = "paired bootstrap" if clusters is None else "paired cluster bootstrap"
-    return {"low": float(limits.low), "high": float(limits.high), "p": p, "test": test}
+        if tests is None:
+            yield Contrasts(records)
+        else:
+            yield Contrasts(records, places, tests, tests.smallest_p(asked), test)
+
+
+def simultaneous(found: Sequence[Contrasts], *, level: float = LEVEL) -> list[Comparison]:
+    """All that is asked at once, as records: p values and intervals that hold together.
+
+    Whole sets, and slices of them, have half of ``1 - level`` each where there are both, so that
+    many slices take little from the leading comparison. Within each, p is corrected by the law of the
+    smallest p (max-t), and the intervals are those of the largest p that is still significant:
+    an interval leaves out 0 where p is at most ``1 - level``. The name of the test says how many
+    comparisons are corrected together.
+    """
+    kinds = [
+        [part for part in found if part.tests and (part.records[0].slice == ALL) == whole]
+        for whole in (True, False)
+    ]
+    shares = sum(map(bool, kinds))
+    laws = [[part.chance for part in kind if part.chance] for kind in kinds]
+    count = sum(law.count for kind in laws for law in kind)
+    tails = [shared_tail(law, 1 - (1 - level) / shares) if law else 0.0 for law in laws]
+    records: list[Comparison] = []
+    for part in found:
+        if part.tests is None:
+            records += part.records
+            continue
+        kind = int(part.records[0].slice != ALL)
+        p = np.minimum(shares * joint_p(part.tests.p, laws[kind]), 1.0)
+        low, high = part.tests.limits(tails[kind])
+        test = part.test if count == 1 else f"{part.test}, max-t over {count:,}"
+        records += [
+            replace(
+                record,
+                low=float(low[place]) if np.isfinite(low[place]) else None,
+                high=float(high[place]) if np.isfinite(high[place]) else None,
+                p=float(p[place]),
+                test=test,
+            )
+            for record, place in zip(part.records, part.places, strict=True)
+        ]
+    return records
+
+
+def compare(
+    measured: Measured, pairs: Pairs, *, level: float = LEVEL, **options: Any
+) -> list[Comparison]:
+    """Differences of pairs of models, on the whole set and on slices, corrected together.
+
+    Plain accuracies: McNemar's test (of two models its mid-p) and Tango's interval. Calibration
+    errors: both debiased.
+    Everything else, and everything where a column says which images belong together (``cluster``):
+    the score test of paired differences. A slice too small for it, or with too few clusters, has
+    the difference alone, and a reason. Options are those of :func:`contrasts`.
+    """
+    return simultaneous(list(contrasts(measured, pairs, level=level, **options)), level=level)
+
+
+def _tests(
+    part: Measured, clusters: np.ndarray | None, options: IntervalOptions, name: str
+) -> tuple[PairTests, str]:
+    """Tests of all pairs of the models of a slice, and what they are called."""
+    # The draws depend on the slice alone, so that swapping two models turns the sign only.
+    rng = generator(options.seed, part, f"compare {part.metric.name} {name}")
+    kind = "paired score" if clusters is None else "paired cluster score"
+    if part.metric.binned:
+        return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
+    tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))
+    if part.counted and clusters is None:
+        kind = "McNemar mid-p" if len(part.models) == 2 else "McNemar score"
+    return tests, kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +192,8 @@ class ErrorConsistency:
     ``kappa``     ``(observed - expected) / (1 - expected)``: 1 same errors, 0 independent ones,
                   below 0 avoiding each other's; NaN where both models are always right, or both
                   always wrong
-    ``error``     standard error of kappa (Fleiss, Cohen, Everitt 1969)
+    ``low``, ``high``  its limits (:func:`heldout.stats.agreement.kappa_limits`); NaN without kappa,
+                  and where ``reason`` says why there are none
     """
 
     models: tuple[str, ...]
@@ -143,22 +201,43 @@ class ErrorConsistency:
     observed: np.ndarray
     expected: np.ndarray
     kappa: np.ndarray
-    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    reason: str | None = None
 
 
-def error_consistency(measured: Measured) -> ErrorConsistency:
+def error_consistency(
+    measured: Measured, *, cluster: str | None = None, level: float = LEVEL
+) -> ErrorConsistency:
     """Error consistency of all pairs of models, from one matrix product over images.
 
-    An image with several rows in the truth counts once, shared evenly among them.
+    An image with several rows in the truth counts once, shared evenly among them. ``cluster`` is the
+    column whose images belong together: the limits then rest on as many images as would give the
+    spread between clusters.
     """
     metric = measured.metric
     if not metric.plain or metric.weighted or metric.per_class:
         raise NotApplicable(f"{metric.name} has no hits and misses", fix="measure top1")
-    n = len(measured.first_row_of_image)
     _, image, rows = np.unique(measured.rows, return_inverse=True, return_counts=True)
-    hits = measured.values.astype(np.float64)
+    codes = None if cluster is None else cluster_codes(measured, cluster)
+    found = kappa_of(measured.values, codes, part=1.0 / rows[image], level=level)
+    reason = with_cluster_name(found.reason, cluster)
+    return replace(found, models=measured.models, reason=reason)
+
+
+def kappa_of(
+    hits: np.ndarray,
+    clusters: np.ndarray | None = None,
+    *,
+    part: np.ndarray | None = None,
+    level: float = LEVEL,
+) -> ErrorConsistency:
+    """The same from ``hits`` (rows, models), of which each is the ``part`` (rows,) of an image."""
+    hits = hits.astype(np.float64)
+    part = np.ones(len(hits)) if part is None else part
+    n = round(float(part.sum()))
     # Rounded: three thirds of an image are one.
-    both = (hits.T @ (hits / rows[image, None])).round(9)
+    both = (hits.T @ (hits * part[:, None])).round(9)
     right = np.diag(both)
     only = right[:, None] - both
     neither = n - right[:, None] - only.T
@@ -169,33 +248,69 @@ def error_consistency(measured: Measured) -> ErrorConsistency:
     defined = (everyone > 0) & (everyone < 2 * n)
     room = np.where(defined, 1 - expected, 1.0)
     kappa = np.where(defined, (observed - expected) / room, np.nan)
-    # Large-sample error of kappa: Fleiss, Cohen, Everitt (1969), equation 13.
-    diagonal = both / n * (room - (a + b) * (1 - observed)) ** 2
-    diagonal += neither / n * (room - (2 - a - b) * (1 - observed)) ** 2
-    # Off the diagonal the margins cross: the share that the other model puts on this answer.
-    crossed = only / n * (b + 1 - a) ** 2 + only.T / n * (a + 1 - b) ** 2
-    last = (observed * expected - 2 * expected + observed) ** 2
-    variance = (diagonal + (1 - observed) ** 2 * crossed - last) / room**4
-    error = np.where(defined, np.sqrt(np.maximum(variance, 0.0)) / np.sqrt(n), np.nan)
-    return ErrorConsistency(measured.models, n, observed, expected, kappa, error)
+    known, reason = np.where(defined, kappa, 0.0), None
+    images, degrees = np.full(kappa.shape, float(n)), None
+    if clusters is not None:
+        try:
+            images, degrees = _clustered(hits, part, known, n, clusters)
+        except NotApplicable as refused:
+            reason = refused.message
+    quantile = t_quantile(level, degrees)
+    low, high = kappa_limits(known, right[:, None], right[None, :], n, quantile, images=images)
+    known = defined & (reason is None)
+    low, high = (np.where(known, limit, np.nan) for limit in (low, high))
+    return ErrorConsistency((), n, observed, expected, kappa, low, high, reason)
+
+
+def _clustered(
+    hits: np.ndarray, part: np.ndarray, kappa: np.ndarray, n: int, clusters: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """How many single images would give each kappa's spread, and its degrees of freedom.
+
+    Kappa is linearised: a cluster pulls it by what its images add to disagreement and to both
+    accuracies. Degrees after Satterthwaite (1946), with the correlation inside clusters that the
+    spread itself shows: a cluster of s images has a variance of ``s (1 + (s - 1) rho)``.
+    """
+    layout = design(len(hits), clusters=clusters)
+    sums, sizes = layout.unit_sums(hits * part[:, None]), layout.unit_sums(part)
+    mean = sums.sum(axis=0) / n
+    average = np.square(sizes).sum() / n
+    images, degrees = np.empty_like(kappa), np.empty_like(kappa)
+    for m, a in enumerate(mean):
+        chance = np.maximum(a * (1 - mean) + mean * (1 - a), 1e-12)
+        differ = (1 - kappa[m]) * chance
+        both = layout.unit_sums(hits * (hits[:, m] * part)[:, None])
+        more = sums[:, m : m + 1] + sums - 2 * both - sizes[:, None] * differ
+        margins = (sums[:, m] - a * sizes)[:, None] * (1 - 2 * mean)
+        margins += (sums - mean * sizes[:, None]) * (1 - 2 * a)
+        pull = (margins * differ / chance - more) / chance
+        spread = np.square(pull).sum(axis=0) * layout.units / (layout.units - 1)
+        alone = n * kappa_variance(kappa[m], a, mean)
+        # Where nothing varies between clusters, each is taken for one image.
+        effect = np.where(spread > 1e-9 * n, spread / np.maximum(alone, 1e-9), n / layout.units)
+        rho = np.clip((effect - 1) / max(average - 1, 1e-9), 0.0, 1.0)
+        weight = sizes[:, None] * (1 + (sizes[:, None] - 1) * rho)
+        free = np.square(weight.sum(axis=0)) / np.square(weight).sum(axis=0) - 1
+        images[m], degrees[m] = n / effect, np.maximum(free, 1.0)
+    return images, degrees
 
 
 def consistency_records(
-    measured: Measured, pairs: Sequence[tuple[str, str]] | None = None, *, level: float = LEVEL
+    measured: Measured,
+    pairs: Pairs | None = None,
+    *,
+    cluster: str | None = None,
+    level: float = LEVEL,
 ) -> list[Comparison]:
     """Error consistency as comparison records, metric ``error_consistency``: of all pairs by default.
 
-    ``difference`` holds kappa, which is symmetric; its interval is kappa ± z times its standard
-    error, held inside -1 and 1. There is no p. Where the formula gives no spread (the same errors,
-    or a model without any) there is no interval. Pairs without kappa are left out.
+    ``difference`` holds kappa, which is symmetric. There is no p. Pairs without kappa are left out.
     """
-    found = error_consistency(measured)
-    z = normal_quantile(level)
+    found = error_consistency(measured, cluster=cluster, level=level)
     records = []
     for model, other in pairs if pairs is not None else combinations(found.models, 2):
         at = measured.position(model), measured.position(other)
-        kappa, half = float(found.kappa[at]), z * float(found.error[at])
-        if np.isnan(kappa):
+        if np.isnan(found.kappa[at]):
             continue
         records.append(
             Comparison(
@@ -205,9 +320,10 @@ def consistency_records(
                 truth=measured.truth,
                 metric="error_consistency",
                 n=found.n,
-                difference=kappa,
-                low=max(-1.0, kappa - half) if half > _DUST else None,
-                high=min(1.0, kappa + half) if half > _DUST else None,
+                difference=float(found.kappa[at]),
+                low=None if found.reason else float(found.low[at]),
+                high=None if found.reason else float(found.high[at]),
+                reason=found.reason,
                 test=f"kappa of {measured.metric.name}: observed agreement "
                 f"{found.observed[at]:.4f}, expected {found.expected[at]:.4f}",
             )

@@ -22,6 +22,7 @@ from heldout.measure.score.measure import Measured
 from heldout.measure.score.memberships import membership_records
 from heldout.measure.score.records import Score, Summary, estimated
 from heldout.measure.score.slices import (
+    ALL,
     CLASS,
     Partition,
     cluster_codes,
@@ -71,7 +72,7 @@ def curve_records(
         if not partition.single:
             if len(entry_columns(entry, measured.testset)) == 1:
                 records += membership_records(
-                    counted, entry, partition=partition, clusters=clusters, level=level
+                    counted, entry, partition=partition, clusters=clusters, options=options
                 )
             continue
         # In order of name: what is drawn for a model must not depend on its place.
@@ -158,7 +159,9 @@ def summaries(
     curve: Curve, units: np.ndarray | None, options: IntervalOptions
 ) -> Iterator[Iterable[Summary]]:
     """Every summary that the shape of a curve has, each for all models; ``units`` (n,) are codes."""
-    mean = estimate(curve.measured, options, _purpose(curve, "mean"), clusters=curve.clusters)
+    # Drawn as the score of the whole set, which it is where every image has a value.
+    whole = f"score {curve.measured.metric.name} {ALL}"
+    mean = estimate(curve.measured, options, whole, clusters=curve.clusters)
     yield _each_model(curve, "image_mean", mean)
     # Every value counts once, however many images it has.
     yield _contrast(curve, "group_mean", np.full(len(curve), 1.0 / len(curve)), options)

@@ -7,9 +7,9 @@ time where a cluster column is named; a calibration error with its bins held in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,11 @@ from heldout.measure.score.slices import (
     with_cluster_name,
 )
 from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
-from heldout.stats.intervals import Interval, interval_from_replicates, wilson
+from heldout.stats.intervals import Interval, interval_from_replicates, t_quantile, wilson
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
+
+if TYPE_CHECKING:
+    from heldout.stats.calibration import CalibrationErrors
 
 REPLICATES = 1000
 LEVEL = 0.95
@@ -90,6 +93,8 @@ def estimate(
         if part.counted and clusters is None:
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
+        elif part.metric.debiased:
+            value, interval = _debiased(named, options, rng, clusters)
         elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
         else:
@@ -118,6 +123,33 @@ def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, An
         "weights": equal_weights(part.groups) if classes else part.weights,
         "bounds": (0.0, 1.0) if part.metric.plain else None,
     }
+
+
+def calibration(
+    part: Measured, options: IntervalOptions, rng: np.random.Generator, clusters: np.ndarray | None
+) -> CalibrationErrors:
+    """Debiased calibration errors of all models, with the draws behind their errors."""
+    from heldout.stats.calibration import binned_gaps
+
+    return binned_gaps(part.values, part.bin_codes, BINS, clusters=clusters).errors(
+        rng, options.replicates
+    )
+
+
+def _debiased(
+    part: Measured,
+    options: IntervalOptions,
+    rng: np.random.Generator,
+    clusters: np.ndarray | None,
+) -> tuple[np.ndarray, Interval]:
+    """A true calibration error is not below 0; the estimate may be, and is then given as 0."""
+    found = calibration(part, options, rng, clusters)
+    half = found.error * float(t_quantile(options.level, found.degrees))
+    least, most = (f(found.value, found.other) for f in (np.minimum, np.maximum))
+    low, value, high = (np.clip(x, 0.0, 1.0) for x in (least - half, found.value, most + half))
+    name = "plain" if clusters is None else "cluster"
+    method = f"{name}-simulated-t, {BINS} bins of equal width"
+    return value, Interval(low, high, method, options.level)
 
 
 def _calibration(
@@ -195,7 +227,7 @@ def scores(
     """
     options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:
-        return class_scores(measured, level=level)
+        return class_scores(measured, options, cluster=cluster)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
 
     def some(name: str, rows: np.ndarray) -> list[Score]:
@@ -218,7 +250,7 @@ def scores(
 
 
 def _worst(measured: Measured, partition: Partition, level: float, minimum_n: int) -> list[Score]:
-    """The worst slice of each model; of slices with equal values the largest, then the first.
+    """The lowest slice of each model as observed; of slices with equal values the largest, then the first.
 
     Images of several rows may be right in part: the limits of whole hits then are wider than needed.
     """
@@ -240,7 +272,7 @@ def _worst(measured: Measured, partition: Partition, level: float, minimum_n: in
 
 
 def rank_scores(
-    measured: Measured, *, cluster: str | None = None, level: float = LEVEL
+    measured: Measured, *, cluster: str | None = None, seed: int = 0, level: float = LEVEL
 ) -> list[Score]:
     """Ranks (1 is best; equal values by ascending name) with simultaneous intervals, as records.
 
@@ -254,12 +286,16 @@ def rank_scores(
     once = measured.one_row_per_image()
     clusters = None if cluster is None else cluster_codes(once, cluster)
     reason = None
+    drawn: dict[str, Any] = {
+        "level": level,
+        "rng": generator(seed, once, f"rank {once.metric.name}"),
+    }
     try:
-        ranked = rank_intervals(once.values, once.models, level=level, clusters=clusters)
+        ranked = rank_intervals(once.values, once.models, clusters=clusters, **drawn)
     except NotApplicable as refused:
         reason = with_cluster_name(refused.message, cluster)
-        ranked = rank_intervals(once.values, once.models, level=level)
-    method = ranked.method if cluster is None else f"cluster-{ranked.method}"
+        ranked = rank_intervals(once.values, once.models, **drawn)
+    method = "max-t" if cluster is None else "cluster-max-t"
     interval = Interval(ranked.low, ranked.high, method, level) if reason is None else None
     found = Estimates(ranked.rank, interval, reason)
     return [
@@ -303,22 +339,49 @@ def counts(measured: Sequence[Measured]) -> list[Count]:
     ]
 
 
-def class_scores(measured: Measured, *, level: float = LEVEL) -> list[Score]:
-    """Precision or recall of every model and class, slice ``class=<id>``, with Wilson intervals.
+def class_scores(
+    measured: Measured, options: IntervalOptions | None = None, *, cluster: str | None = None
+) -> list[Score]:
+    """Precision or recall of every model and class, slice ``class=<id>``.
 
     ``n`` is the number of images of the class (recall), or of images predicted to be of it
     (precision). A class without images has no recall, a class that is never predicted no
-    precision: such a record is left out, and :func:`class_counts` says how many there are.
+    precision: such a record is left out, and :func:`class_counts` says how many there are. Intervals
+    are Wilson's; where the column ``cluster`` says which images belong together, those of the
+    cluster bootstrap, and a class with images of too few clusters has none.
     """
+    options = options or IntervalOptions()
+    codes = None if cluster is None else cluster_codes(measured, cluster)
     records = []
-    for m, hits, n in _tallies(measured):
-        known = np.flatnonzero(n > 0)
-        value = hits[known] / n[known]
-        limits = wilson(hits[known], n[known], level=level)
-        for place, c in enumerate(known):
-            name = format_slice({"class": measured.space.ids[c]})
-            fields = estimated(value, limits, place)
-            records.append(Score(**measured.subject(m), slice=name, n=int(n[c]), **fields))
+    for m, model in enumerate(measured.models):
+        part, group, together = _by_class(measured.of_models([model]), codes)
+        n = np.bincount(group[group >= 0], minlength=len(measured.space))
+        hits = np.bincount(group[group >= 0], part.values[group >= 0, 0], minlength=len(n))
+        known = np.flatnonzero(n)
+        names = [format_slice({"class": measured.space.ids[c]}) for c in known]
+        if together is None:
+            found = Estimates(
+                hits[known] / n[known], wilson(hits[known], n[known], level=options.level)
+            )
+            fields = [found.of_model(place) for place in range(len(known))]
+        else:
+            order = np.argsort(group, kind="stable")
+            ends = np.searchsorted(group[order], np.stack([known, known + 1]))
+            rows = [order[start:end] for start, end in ends.T]
+            fields = [
+                estimate(
+                    part.select(some),
+                    options,
+                    f"score {measured.metric.name} {name}",
+                    clusters=together[some],
+                    cluster=cluster,
+                ).of_model(0)
+                for some, name in zip(rows, names, strict=True)
+            ]
+        records += [
+            Score(**measured.subject(m), slice=name, n=int(n[c]), **given)
+            for c, name, given in zip(known, names, fields, strict=True)
+        ]
     return records
 
 
@@ -330,26 +393,29 @@ def class_counts(measured: Measured) -> list[Count]:
         return (
             [Count(name="n_classes_without_images", value=absent, testset=where)] if absent else []
         )
-    return [
-        Count(name="n_classes_never_guessed", value=absent, model=measured.models[m], testset=where)
-        for m, _, n in _tallies(measured)
-        if (absent := int((n == 0).sum()))
-    ]
+    found = []
+    for model in measured.models:
+        _, group, _ = _by_class(measured.of_models([model]), None)
+        absent = len(measured.space) - len(np.unique(group[group >= 0]))
+        if absent:
+            found.append(
+                Count(name="n_classes_never_guessed", value=absent, model=model, testset=where)
+            )
+    return found
 
 
-def _tallies(measured: Measured) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Model, and hits and images per class (classes,) for each model.
+def _by_class(
+    measured: Measured, clusters: np.ndarray | None
+) -> tuple[Measured, np.ndarray, np.ndarray | None]:
+    """One model's values as shares, the class that each counts for (-1 for none), and its cluster.
 
     An image of several classes counts in each of them, and once in the class that it is predicted
     to be of: its hit is then the mean over its rows.
     """
-    guesses = np.asarray(measured.guesses)
-    size = len(measured.space)
-    by_guess = measured.metric.per_class == "guess"
-    values = measured.image_means() if by_guess else measured.values
-    for m in range(len(measured.models)):
-        group = guesses[measured.first_row_of_image, m] if by_guess else measured.groups
-        some = group >= 0
-        n = np.bincount(group[some], minlength=size)
-        hits = np.bincount(group[some], values[some, m], minlength=size)
-        yield m, hits, n
+    part = replace(measured, metric=replace(measured.metric, per_class=None))
+    if measured.metric.per_class == "class":
+        return part, measured.groups, clusters
+    once = part.one_row_per_image()
+    if clusters is not None and once is not part:
+        clusters = clusters[part.first_row_of_image]
+    return once, np.asarray(once.guesses)[:, 0], clusters

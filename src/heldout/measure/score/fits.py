@@ -1,7 +1,10 @@
 """Lines through many models: accuracy on a new test set against the original, and robustness.
 
-Ordinary least squares on linear, probit or logit axes. Intervals resample both what was sampled:
-the images of each set (which moves every model's point) and the models (which moves the line).
+The line of models with true accuracies X and Y, on linear, probit or logit axes. Measured accuracies
+are X and Y plus the errors of a sample of images, and an error in x draws the least-squares slope to
+zero. How those errors vary and go together is known from the images; the corrected line takes it off
+the sums of squares (Fuller 1987, "Measurement Error Models", section 2.2), and its interval counts
+what was sampled twice: the models, and the images of each set.
 A model's effective robustness is its accuracy less the line at its baseline accuracy:
 ``y - f(x)`` with ``f(x) = inverse(slope · axes(x) + intercept)`` (Taori et al.: Measuring Robustness
 to Natural Distribution Shifts in Image Classification, NeurIPS 2020).
@@ -30,17 +33,28 @@ from heldout.measure.score.estimate import (
     LEVEL,
     REPLICATES,
     Estimates,
-    generator,
+    IntervalOptions,
+    estimate,
     sampling_design,
 )
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Fit, Score
-from heldout.stats.bootstrap import bootstrap_mean
-from heldout.stats.intervals import Interval, normal_quantile, wilson
+from heldout.measure.score.slices import (
+    cluster_codes,
+    cluster_column,
+    partitions,
+    with_cluster_name,
+)
+from heldout.stats.bootstrap import design
+from heldout.stats.intervals import Interval, t_quantile
 
 Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 MINIMUM_MODELS = 3
+LEAST = 12
+"""With fewer models, or clusters, how far they lie from a line is not known well enough."""
+MOST_NOISE = 0.5
+"""Where more of the spread of x is noise, the line that is left has no interval that holds."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +103,115 @@ def line(x: np.ndarray, y: np.ndarray) -> LineFit:
     return LineFit(slope, y.mean(axis=-1) - slope * x.mean(axis=-1), r2)
 
 
-def replicate_means(measured: Measured, *, seed: int, replicates: int) -> np.ndarray:
-    """Bootstrap replicates (replicates, models) of every model's metric, over images."""
-    rng = generator(seed, measured, f"replicates {measured.metric.name}")
-    design = sampling_design(measured, None)
-    found = bootstrap_mean(measured.values, rng=rng, replicates=replicates, method="t", **design)
-    return np.asarray(found.replicates)
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What the images do to the accuracies of models: covariances (models, models) of their errors.
+
+    ``xx``, ``yy``  of x and of y; ``xy`` between them, by the images that both sets hold
+    ``degrees``     of freedom that these are known with
+    ``units``       what was drawn, in words
+    """
+
+    xx: np.ndarray
+    yy: np.ndarray
+    xy: np.ndarray
+    degrees: float
+    units: str
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedLine:
+    """A line without the noise of x: ``y = slope · x + intercept``.
+
+    ``covariance``  of slope and intercept (2, 2), over models and images
+    ``noise``       the part of the spread of x that is noise
+    """
+
+    slope: float
+    intercept: float
+    covariance: np.ndarray
+    noise: float
+
+
+def corrected_line(x: np.ndarray, y: np.ndarray, noise: Noise | None = None) -> CorrectedLine:
+    """The line through models at ``x`` and ``y`` (models,), less what ``noise`` adds to the sums.
+
+    Without noise the line is that of least squares. Models are as drawn from many, and each pulls
+    the line by its residual (divided by what its own weight leaves of it, HC3); images pull it
+    through the errors of all models at once. What an image does to one model alone is in both, and
+    is counted once (as in two-way clustering: Cameron, Gelbach and Miller 2011).
+    """
+    models = len(x)
+    dx, dy = x - x.mean(), y - y.mean()
+    zero = np.zeros((models, models))
+    xx, yy, xy = (noise.xx, noise.yy, noise.xy) if noise else (zero, zero, zero)
+    own_xx, own_yy, own_xy = (
+        np.diagonal(c) - c.mean(axis=0) - c.mean(axis=1) + c.mean() for c in (xx, yy, xy)
+    )
+    spread = dx @ dx
+    signal = spread - own_xx.sum()
+    slope = (dx @ dy - own_xy.sum()) / signal
+    left = dy - slope * dx
+    weight = 1 / models + dx * dx / spread
+    # Rows: the slope, and the line at the mean of x. First what a model, then what an error moves.
+    pull = np.stack([(dx * left - own_xy + slope * own_xx) / signal, left / models])
+    pull *= np.sqrt(1 - 1 / models) / (1 - weight)
+    ones = np.full(models, 1 / models)
+    by_x, by_y = (
+        np.stack([(left - slope * dx) / signal, -slope * ones]),
+        np.stack([dx / signal, ones]),
+    )
+    both = by_x @ xy @ by_y.T
+    images = by_x @ xx @ by_x.T + by_y @ yy @ by_y.T + both + both.T
+    both = (by_x * own_xy) @ by_y.T
+    twice = (by_x * own_xx) @ by_x.T + (by_y * own_yy) @ by_y.T + both + both.T
+    roots, vectors = np.linalg.eigh(pull @ pull.T - twice)
+    at_mean = images + (vectors * np.maximum(roots, 0.0)) @ vectors.T
+    back = np.array([[1.0, 0.0], [-x.mean(), 1.0]])
+    return CorrectedLine(
+        float(slope),
+        float(y.mean() - slope * x.mean()),
+        back @ at_mean @ back.T,
+        float(own_xx.sum() / spread),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Errors:
+    """What each image, or cluster of images, adds to the error of every model's metric."""
+
+    values: np.ndarray  # (units, models)
+    names: np.ndarray  # (units,)
+    design: str
+    degrees: float
+
+    def with_other(self, other: _Errors) -> np.ndarray:
+        """The covariance with the errors on another set: what the shared units do to both."""
+        _, mine, theirs = np.intersect1d(self.names, other.names, return_indices=True)
+        return np.asarray(self.values[mine].T @ other.values[theirs])
+
+
+def _errors(part: Measured, cluster: str | None) -> _Errors:
+    """The errors of a measurement with every image once; ``cluster`` is a column, or None."""
+    clusters = None if cluster is None else cluster_codes(part, cluster)
+    given = sampling_design(part, clusters)
+    layout = design(len(part), strata=given["strata"], clusters=clusters)
+    names = np.array(part.testset.image_ids.to_pylist(), dtype=object)[part.rows]
+    if cluster is not None and clusters is not None:
+        (partition,) = partitions(part, [cluster], text=True)
+        names[partition.positions] = np.array(partition.names, dtype=object)[partition.codes]
+        names = names[np.unique(clusters, return_index=True)[1]]
+    elif layout.order is not None:
+        names = names[layout.order]
+    weights = np.ones(len(part)) if given["weights"] is None else given["weights"]
+    mean = weights @ part.values / weights.sum()
+    sums = layout.unit_sums(weights[:, None] * (part.values - mean))
+    return _Errors(
+        layout.residuals(sums) / weights.sum(),
+        names,
+        f"clusters ({cluster})" if cluster else "images",
+        float(layout.degrees_of_freedom),
+    )
 
 
 def fit_lines(
@@ -102,33 +219,57 @@ def fit_lines(
     baseline: Measured,
     *,
     axes: Sequence[Axes] = AXES,
-    seed: int = 0,
-    replicates: int = REPLICATES,
+    cluster: str | None = None,
     level: float = LEVEL,
 ) -> list[Fit]:
-    """Lines through the models that a new set and the baseline share, for each set and axes."""
+    """Lines through the models that a new set and the baseline share, for each set and axes.
+
+    ``cluster`` is the column whose images belong together, for sets that have it; by default what
+    each set's card declares; ``none`` for none. Too few models, images or clusters give the
+    least-squares line alone, and the reason.
+    """
     found = []
     for measured in new:
-        # In order of name: the models drawn must not depend on the order in which they came.
         common = sorted(set(baseline.models) & set(measured.models))
         names = {"testset": measured.testset.name, "baseline": baseline.testset.name}
         _enough(len(common), "are scored on both {testset} and {baseline}".format_map(names))
         check_axes_fit(measured, axes)
-        pair = [part.of_models(common).one_row_per_image() for part in (baseline, measured)]
-        points = [part.estimates() for part in pair]
-        draws = [replicate_means(part, seed=seed, replicates=replicates) for part in pair]
-        purpose = f"fit models {baseline.testset.name} {measured.metric.name}"
-        rng = generator(seed, measured, purpose)
-        picks = rng.integers(0, len(common), (replicates, len(common)))
+        old, part = (each.of_models(common).one_row_per_image() for each in (baseline, measured))
+        errors, reason = [], None
+        for each in (old, part):
+            column = cluster_column(each.testset, cluster)
+            try:
+                errors.append(_errors(each, column))
+            except NotApplicable as refused:
+                reason = f"{each.testset.name}: {with_cluster_name(refused.message, column)}"
         for kind in axes:
-            x, y = (to_axes(p, kind, n=len(part)) for p, part in zip(points, pair, strict=True))
-            dx, dy = (
-                np.take_along_axis(to_axes(d, kind, n=len(part)), picks, axis=1)
-                for d, part in zip(draws, pair, strict=True)
-            )
-            fields = {"metric": measured.metric.name, "axes": kind, "models": len(common)}
-            found.append(_record(line(x, y), line(dx, dy), level, **names, **fields))
+            (x, by_x), (y, by_y) = (_on_axes(each, kind) for each in (old, part))
+            noise = None
+            if reason is None:
+                ex, ey = errors
+                noise = Noise(
+                    by_x[:, None] * (ex.values.T @ ex.values) * by_x,
+                    by_y[:, None] * (ey.values.T @ ey.values) * by_y,
+                    by_x[:, None] * ex.with_other(ey) * by_y,
+                    min(ex.degrees, ey.degrees),
+                    " and ".join(dict.fromkeys((ex.design, ey.design))),
+                )
+            fields = {"metric": measured.metric.name, "axes": kind, **names}
+            found.append(_record(x, y, noise, level, reason, **fields))
     return found
+
+
+def _on_axes(part: Measured, axes: str) -> tuple[np.ndarray, np.ndarray]:
+    """The metric of every model on its axes, and how many times as large an error is there."""
+    values, n = part.estimates(), len(part)
+    if axes == "linear":
+        return values, np.ones_like(values)
+    inside = np.clip(values, 0.5 / n, 1 - 0.5 / n)
+    place = to_axes(inside, axes)
+    density = inside * (1 - inside)
+    if axes == "probit":
+        density = np.exp(-0.5 * place * place) / np.sqrt(2 * np.pi)
+    return place, 1 / density
 
 
 def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
@@ -145,16 +286,6 @@ def check_axes_fit(measured: Measured, axes: Sequence[Axes]) -> None:
         )
 
 
-def line_replicates(x: np.ndarray, y: np.ndarray, *, seed: int, replicates: int) -> LineFit:
-    """Lines through resampled models; ``x`` and ``y`` (models,) are on their axes already.
-
-    Models are put in order of their values first, so that the order of a file cannot matter.
-    """
-    order = np.lexsort((y, x))
-    picks = np.random.default_rng([seed, len(x)]).integers(0, len(x), (replicates, len(x)))
-    return line(x[order][picks], y[order][picks])
-
-
 def fit_points(
     x: np.ndarray,
     y: np.ndarray,
@@ -163,23 +294,12 @@ def fit_points(
     testset: str,
     baseline: str,
     metric: str = "top1",
-    seed: int = 0,
-    replicates: int = REPLICATES,
     level: float = LEVEL,
 ) -> Fit:
-    """A line through published accuracies (fractions): only models can be resampled."""
+    """A line through published accuracies (fractions), which are taken as exact."""
     _enough(len(x), "have both accuracies")
-    tx, ty = to_axes(x, axes), to_axes(y, axes)
-    return _record(
-        line(tx, ty),
-        line_replicates(tx, ty, seed=seed, replicates=replicates),
-        level,
-        testset=testset,
-        baseline=baseline,
-        metric=metric,
-        axes=axes,
-        models=len(x),
-    )
+    fields = {"testset": testset, "baseline": baseline, "metric": metric, "axes": axes}
+    return _record(to_axes(x, axes), to_axes(y, axes), None, level, None, **fields)
 
 
 def _enough(models: int, what: str) -> None:
@@ -189,25 +309,54 @@ def _enough(models: int, what: str) -> None:
         )
 
 
-def _record(found: LineFit, drawn: LineFit, level: float, **fields: Any) -> Fit:
+def _record(
+    x: np.ndarray,
+    y: np.ndarray,
+    noise: Noise | None,
+    level: float,
+    reason: str | None,
+    **fields: Any,
+) -> Fit:
+    found, models = line(x, y), len(x)
     if not np.isfinite([found.slope, found.r2]).all():
         raise NotApplicable(
-            f"{fields['models']} models with equal accuracies on {fields['baseline']} or {fields['testset']} "
+            f"{models} models with equal accuracies on {fields['baseline']} or {fields['testset']} "
             "give no line",
             fix="fit models that differ",
         )
-    for name in ("slope", "intercept", "r2"):
-        fields[name] = float(getattr(found, name))
-        fields[f"{name}_low"], fields[f"{name}_high"] = _limits(getattr(drawn, name), level)
-    return Fit(**fields)
-
-
-def _limits(values: np.ndarray, level: float) -> tuple[float | None, float | None]:
-    finite = values[np.isfinite(values)]  # a resample of one model alone has no line
-    if len(finite) < 0.5 * len(values):
-        return None, None
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
+    fields |= {name: float(getattr(found, name)) for name in ("slope", "intercept", "r2")}
+    fields["models"] = models
+    degrees = models - 2.0 if noise is None else min(models - 2.0, noise.degrees)
+    counts = (
+        {"models": models} if noise is None else {noise.units: noise.degrees + 1, "models": models}
+    )
+    for what, count in counts.items():
+        if count < LEAST:
+            reason = (
+                f"{count:.0f} {what} are too few for the interval of a line, which needs {LEAST}"
+            )
+    if reason is None:
+        corrected = corrected_line(x, y, noise)
+        if corrected.noise <= MOST_NOISE:
+            half = t_quantile(level, degrees) * np.sqrt(
+                np.maximum(np.diagonal(corrected.covariance), 0.0)
+            )
+            units = "models, accuracies as exact" if noise is None else f"models and {noise.units}"
+            fields |= {"interval": f"errors in variables, t, {units}", "level": level}
+            fields |= {"covariance": tuple(map(float, corrected.covariance[[0, 0, 1], [0, 1, 1]]))}
+            for name, reach in zip(("slope", "intercept"), half, strict=True):
+                value = getattr(corrected, name)
+                fields |= {f"corrected_{name}": value}
+                fields |= {
+                    f"{name}_low": float(value - reach),
+                    f"{name}_high": float(value + reach),
+                }
+        else:
+            reason = (
+                f"{corrected.noise:.0%} of the spread of the models on {fields['baseline']} is noise "
+                "of its images, which makes the slope too flat"
+            )
+    return Fit(**fields, reason=reason)
 
 
 KEYS = ("model", "img_size")
@@ -308,8 +457,7 @@ class ReferenceLine:
     """A line through a population of models, with what is known of its uncertainty.
 
     ``testset``, ``baseline``   what the two accuracies are of
-    ``covariance``  variance of the slope, covariance, variance of the intercept, over resampled
-                    models
+    ``covariance``  variance of the slope, covariance, variance of the intercept, over models
     ``source``      where the accuracies come from
     """
 
@@ -330,11 +478,11 @@ class ReferenceLine:
     def band(
         self, x: np.ndarray, *, n: int | None = None, level: float = LEVEL
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Limits of the line itself at ``x``, for the models that were resampled."""
+        """Limits of the line itself at ``x``, over models."""
         place = to_axes(x, self.axes, n=n)
         slope, both, intercept = self.covariance
         variance = slope * place**2 + 2 * both * place + intercept
-        half = normal_quantile(level) * np.sqrt(np.maximum(variance, 0.0))
+        half = t_quantile(level, self.models - 2) * np.sqrt(np.maximum(variance, 0.0))
         middle = self.slope * place + self.intercept
         return from_axes(middle - half, self.axes), from_axes(middle + half, self.axes)
 
@@ -345,73 +493,82 @@ def reference_line(
     testset: str | None = None,
     baseline: str | None = None,
     source: str = "",
-    seed: int = 0,
-    replicates: int = REPLICATES,
 ) -> ReferenceLine:
-    """The logit line through a population of published models."""
-    _enough(len(population.x), f"have both {population.x_name} and {population.y_name}")
+    """The logit line through a population of published models, whose accuracies are taken as exact."""
+    models = len(population.x)
+    if models < LEAST:
+        raise NotApplicable(
+            f"{models} models have both {population.x_name} and {population.y_name}",
+            fix=f"a reference line needs at least {LEAST}",
+        )
     x, y = to_axes(population.x, "logit"), to_axes(population.y, "logit")
-    found = line(x, y)
-    if not np.isfinite(found.slope):
+    r2 = float(line(x, y).r2)
+    if np.isnan(r2):
         raise NotApplicable(
             f"all models have the same {population.x_name}", fix="use models that differ"
         )
-    drawn = line_replicates(x, y, seed=seed, replicates=replicates)
-    finite = np.isfinite(drawn.slope)  # a resample of one model alone has no line
-    spread = np.cov(drawn.slope[finite], drawn.intercept[finite])
+    found = corrected_line(x, y)
+    (slope, both), (_, intercept) = found.covariance.tolist()
     return ReferenceLine(
         testset=testset or population.y_name,
         baseline=baseline or population.x_name,
         axes="logit",
-        slope=float(found.slope),
-        intercept=float(found.intercept),
-        r2=float(found.r2),
-        models=len(x),
-        covariance=(float(spread[0, 0]), float(spread[0, 1]), float(spread[1, 1])),
+        slope=found.slope,
+        intercept=found.intercept,
+        r2=r2,
+        models=models,
+        covariance=(slope, both, intercept),
         source=source,
     )
 
 
 def effective_robustness(
-    x: np.ndarray,
-    y: np.ndarray,
-    reference: ReferenceLine,
-    *,
-    n_x: int,
-    n_y: int,
-    level: float = LEVEL,
+    x: Estimates, y: Estimates, reference: ReferenceLine, *, n_x: int
 ) -> Estimates:
-    """Effective robustness ``y - f(x)`` of models with accuracies ``x`` and ``y`` (models,).
+    """Effective robustness ``y - f(x)`` of models with accuracies ``x``, of ``n_x`` images, and ``y``.
 
-    ``n_x`` and ``n_y`` are the images behind them. Three independent things are uncertain: y, x, and
-    the line. Each has an interval of its own (Wilson, Wilson carried along the line, resampled
-    models), and the distances of their limits add in squares (MOVER: Zou and Donner 2008).
+    Three independent things are uncertain: y, x, and the line. Each has an interval of its own (those
+    of the scores, so that clusters count; that of x is carried along the line), and the distances of
+    their limits add in squares (MOVER: Zou and Donner 2008).
 
     Accuracies of 0 and 1 have no place on probit and logit axes: x is taken half an image inside.
     """
-    if not ((x >= 0) & (x <= 1) & (y >= 0) & (y <= 1)).all():
+    both = np.concatenate([x.value, y.value])
+    if not ((both >= 0) & (both <= 1)).all():
         raise UserError("accuracies must lie between 0 and 1", fix="give fractions, not percent")
-    expected = reference.at(x, n=n_x)
-    y_ends = wilson(y * n_y, n_y, level=level)
-    x_ends = wilson(x * n_x, n_x, level=level)
-    ends = np.stack([reference.at(end, n=n_x) for end in (x_ends.low, x_ends.high)])
-    band_low, band_high = reference.band(x, n=n_x, level=level)
+    expected = reference.at(x.value, n=n_x)
+    value = y.value - expected
+    if x.interval is None or y.interval is None:
+        return Estimates(value, None, y.reason or x.reason)
+    level = y.interval.level
+    ends = np.stack([reference.at(end, n=n_x) for end in (x.interval.low, x.interval.high)])
+    band_low, band_high = reference.band(x.value, n=n_x, level=level)
     below = np.hypot(expected - ends.min(axis=0), expected - band_low)
     above = np.hypot(ends.max(axis=0) - expected, band_high - expected)
-    value = y - expected
-    low = np.maximum(value - np.hypot(y - y_ends.low, above), -1.0)
-    high = np.minimum(value + np.hypot(y_ends.high - y, below), 1.0)
+    low = np.maximum(value - np.hypot(y.value - y.interval.low, above), -1.0)
+    high = np.minimum(value + np.hypot(y.interval.high - y.value, below), 1.0)
     source = f" ({reference.source})" if reference.source else ""
-    method = f"mover over wilson and the {reference.axes} line of {reference.models} models{source}"
+    scores = " and ".join(dict.fromkeys((y.interval.method, x.interval.method)))
+    method = (
+        f"mover over {scores} and the {reference.axes} line of {reference.models} models{source}"
+    )
     return Estimates(value, Interval(low, high, method, level))
 
 
 def robustness_scores(
-    new: Measured, baseline: Measured, reference: ReferenceLine, *, level: float = LEVEL
+    new: Measured,
+    baseline: Measured,
+    reference: ReferenceLine,
+    *,
+    cluster: str | None = None,
+    seed: int = 0,
+    replicates: int = REPLICATES,
+    level: float = LEVEL,
 ) -> list[Score]:
     """Effective robustness of every model measured on both sets, as score records.
 
-    ``n`` is the number of images of the new set; ``interval`` names the line.
+    ``n`` is the number of images of the new set; ``interval`` names the line. ``cluster`` as in
+    :func:`fit_lines`: each accuracy has the interval of its score.
     """
     for part in (new, baseline):
         if not part.metric.counted or part.metric.ranks != 1:
@@ -423,13 +580,22 @@ def robustness_scores(
             fix="predict on both",
         )
     here, there = (part.of_models(models).one_row_per_image() for part in (new, baseline))
-    found = effective_robustness(
-        there.estimates(), here.estimates(), reference, n_x=len(there), n_y=len(here), level=level
-    )
+
+    def accuracy(part: Measured) -> Estimates:
+        column = cluster_column(part.testset, cluster)
+        clusters = None if column is None else cluster_codes(part, column)
+        purpose = f"score {part.metric.name} all"  # the draws of the score itself
+        options = IntervalOptions(seed, replicates, level)
+        return estimate(part, options, purpose, clusters=clusters, cluster=column)
+
+    found = effective_robustness(accuracy(there), accuracy(here), reference, n_x=len(there))
     subjects = (here.subject(m) | {"metric": METRIC} for m in range(len(models)))
     records = [Score(**s, n=len(here), **found.of_model(m)) for m, s in enumerate(subjects)]
     where = f", baseline {baseline.testset.name}"
-    return [replace(record, interval=f"{record.interval}{where}") for record in records]
+    return [
+        replace(record, interval=record.interval and f"{record.interval}{where}")
+        for record in records
+    ]
 
 
 SOURCES = ("imagenet-testbed", "timm")

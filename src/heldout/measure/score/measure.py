@@ -19,6 +19,7 @@ from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.score.metrics import (
+    BINS,
     Metric,
     bin_codes,
     confidence_rows,
@@ -177,6 +178,10 @@ class Measured:
                 f"{metric.name} is a score for each class, not one number",
                 fix="use mean_per_class, or scores()",
             )
+        if metric.debiased and len(self) > 1:
+            from heldout.stats.calibration import binned_gaps
+
+            return binned_gaps(self.values, self.bin_codes, BINS).debiased()
         if metric.binned:
             return self.calibration_errors(np.ones(len(self)))
         if metric.average == "classes":

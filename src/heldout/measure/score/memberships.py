@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from heldout.core.errors import NotApplicable
-from heldout.measure.score.estimate import LEVEL
+from heldout.measure.score.estimate import LEVEL, IntervalOptions, estimate, part_of
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Summary, estimated
-from heldout.measure.score.slices import Partition, parse_slice, partitions
+from heldout.measure.score.slices import ALL, Partition, parse_slice, partitions
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
 
+_OPTIONS = IntervalOptions()
 MINIMUM_SLICES = 4
 """A slope or a correlation over fewer slices has no interval."""
 
@@ -140,7 +141,7 @@ def membership_records(
     partition: Partition | None = None,
     clusters: np.ndarray | None = None,
     worst_n: int = 20,
-    level: float = LEVEL,
+    options: IntervalOptions = _OPTIONS,
 ) -> list[Summary]:
     """What a membership shows beyond the scores of its slices, for every model.
 
@@ -152,8 +153,9 @@ def membership_records(
     ``clusters`` (n,) are codes of rows that belong together, such as frames of one film: the means
     then allow for that, and the worst slice, which rests on images drawn one by one, is left out.
     """
+    level = options.level
     slices = overlapping_slices(measured, column, partition=partition, clusters=clusters)
-    records = [*_image_mean(slices, level)]
+    records = [*_image_mean(slices, options)]
     records += _combined(slices, "group_mean", np.full(len(slices), 1 / len(slices)), level)
     _, code, size = np.unique(_classes(slices), return_inverse=True, return_counts=True)
     if len(size) > 1:
@@ -168,15 +170,15 @@ def membership_records(
     return records
 
 
-def _image_mean(slices: Overlapping, level: float) -> Iterator[Summary]:
-    """The mean over the images of some slice, each once."""
+def _image_mean(slices: Overlapping, options: IntervalOptions) -> Iterator[Summary]:
+    """The mean over the images of some slice, each once: where these are all images, their score."""
     rows = np.unique(slices.partition.positions)
-    part = slices.measured.select(rows)
-    means = part.image_means()
-    value = means.mean(axis=0)
-    units = slices.units[rows][part.first_row_of_image]
-    moved = unit_sums((means - value) / len(means), units)
-    yield from _with_limits(slices, "image_mean", value, moved, level)
+    part, together = part_of(slices.measured, rows, slices.clusters)
+    purpose = f"score {part.metric.name} {ALL}"
+    found = estimate(part, options, purpose, clusters=together)
+    for m, mean in enumerate(found.value):
+        interval = None if found.interval is None else found.interval.at(m)
+        yield slices.summary(m, "image_mean", mean, interval, reason=found.reason)
 
 
 def _combined(
@@ -232,6 +234,7 @@ def property_records(
     numbers: Mapping[str, SliceNumber],
     *,
     name: str = "distance",
+    clusters: np.ndarray | None = None,
     level: float = LEVEL,
 ) -> list[Summary]:
     """How accuracy on the values of ``column`` goes with a number that these values have.
@@ -248,7 +251,7 @@ def property_records(
 
     Where fewer than four slices have a number, slope and correlation say so and have no interval.
     """
-    slices = overlapping_slices(measured, column)
+    slices = overlapping_slices(measured, column, clusters=clusters)
     kept = [code for code, value in enumerate(slices.values) if value in numbers]
     if not kept:
         raise NotApplicable(
@@ -266,8 +269,8 @@ def property_records(
         for code, number in enumerate(given)
     ]
     for m in range(len(measured.models)):
-        for what, estimate in (("slope", _slope), ("rank_correlation", _correlation)):
-            value, interval, reason = estimate(slices, m, x, name, level)
+        for what, number in (("slope", _slope), ("rank_correlation", _correlation)):
+            value, interval, reason = number(slices, m, x, name, level)
             if value is not None and len(x) < MINIMUM_SLICES:
                 reason = f"{len(x)} slices are too few, {MINIMUM_SLICES} are needed"
             records.append(slices.summary(m, what, value, interval, reason=reason, at=name))

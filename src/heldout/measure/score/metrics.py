@@ -138,6 +138,7 @@ class Metric:
     ``average``     over images at once, or a class at a time and then over classes
     ``weighted``    images count by the set's column ``weight``
     ``binned``      an expected calibration error: values are hit less confidence, summed in bins
+    ``debiased``    the same, less what noise adds to it
     ``per_class``   a score for each class in place of one: of the images of a class, or of those
                     predicted to be of it
     ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
@@ -156,6 +157,7 @@ class Metric:
     ranks: int = 1
     weighted: bool = False
     binned: bool = False
+    debiased: bool = False
     per_class: Group | None = None
     reviewed: bool = False
     forgives: str = ""
@@ -232,7 +234,9 @@ def _mla(name: str, values: Values, average: Average = "classes") -> Metric:
     return Metric(name, not_problematic, values, average, reviewed=True)
 
 
-def _loss(name: str, values: Values, *, logits: bool = True, binned: bool = False) -> Metric:
+def _loss(
+    name: str, values: Values, *, logits: bool = True, binned: bool = False, debiased: bool = False
+) -> Metric:
     return Metric(
         name,
         has_label,
@@ -241,6 +245,7 @@ def _loss(name: str, values: Values, *, logits: bool = True, binned: bool = Fals
         needs_logits=logits,
         higher_is_better=False,
         binned=binned,
+        debiased=debiased,
     )
 
 
@@ -257,6 +262,7 @@ _METRICS = (
     _loss("nll", nll_rows),
     _loss("brier", brier_rows),
     _loss("ece", hit_less_confidence, binned=True),
+    _loss("ece_debiased", hit_less_confidence, binned=True, debiased=True),
     _loss("hierarchical_distance", distance_rows, logits=False),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

@@ -35,10 +35,12 @@ class Score(_OfSlice):
     """One number of one model on one slice of one test set, with its interval.
 
     ``statistic``  what is said of the metric: its ``value``; the model's ``rank`` by it; the
-                   ``worst`` slice, its interval widened for having looked at all; the value on
+                   lowest slice as observed (``worst``), its interval widened for having looked at
+                   all; whether it is harder than the rest is said by a claim; the value on
                    ``balanced`` support; the value with some mistakes forgiven:
                    ``minor``, ``explained``, ``judged_minor``
     ``reason``     says why there is no interval, where there could have been one
+    ``evidence``   where mistakes are forgiven, what their categories are proposed from
     """
 
     record: ClassVar[str] = "score"
@@ -63,6 +65,7 @@ class Score(_OfSlice):
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+    evidence: str | None = None
 
     @property
     def name(self) -> str:
@@ -116,7 +119,7 @@ class Summary:
     @property
     def shown_name(self) -> str:
         """Which number, for a person."""
-        return self.name.replace("_", " ")
+        return self.name.replace("worst", "lowest").replace("_", " ")
 
     @property
     def shown(self) -> str:
@@ -186,13 +189,21 @@ class Comparison(_OfSlice):
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """A line through models: accuracy on ``testset`` against accuracy on ``baseline``."""
+    """A line through models: accuracy on ``testset`` against accuracy on ``baseline``.
+
+    ``slope``, ``intercept``, ``r2``  least squares through the points, as papers report them
+    ``corrected_slope``, ``corrected_intercept``  without the noise of the baseline's images, which
+                    makes the slope too flat; ``slope_low`` to ``intercept_high`` are their limits (in
+                    records written before, those of a bootstrap that left this noise out)
+    ``covariance``  variance of the corrected slope, covariance, variance of the intercept
+    ``reason``      why there is no corrected line, and so no interval
+    """
 
     record: ClassVar[str] = "fit"
     table: ClassVar[Table] = Table(
         "accuracy on the test set against the baseline",
-        ("test set=testset", "baseline", "metric", "axes", "models:,", "slope=shown_slope",
-         "intercept=shown_intercept", "r2:.4f"),
+        ("test set=testset", "baseline", "metric", "axes", "models:,", "slope:.3f", "intercept:.3f",
+         "r2:.4f", "slope without noise=shown_slope", "reason"),
     )  # fmt: skip
     testset: str
     baseline: str
@@ -206,18 +217,26 @@ class Fit:
     slope_high: float | None = None
     intercept_low: float | None = None
     intercept_high: float | None = None
-    r2_low: float | None = None
-    r2_high: float | None = None
+    corrected_slope: float | None = None
+    corrected_intercept: float | None = None
+    covariance: tuple[float, ...] | None = None
+    interval: str | None = None
+    level: float | None = None
+    reason: str | None = None
+
+    @property
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept: the corrected ones, or those of least squares."""
+        if self.corrected_slope is None or self.corrected_intercept is None:
+            return self.slope, self.intercept
+        return self.corrected_slope, self.corrected_intercept
 
     @property
     def shown_slope(self) -> str:
-        """The slope with its interval."""
-        return limits_text(self.slope, self.slope_low, self.slope_high, ".3f")
-
-    @property
-    def shown_intercept(self) -> str:
-        """The intercept with its interval."""
-        return limits_text(self.intercept, self.intercept_low, self.intercept_high, ".3f")
+        """The corrected slope with its interval; nothing where there is none."""
+        if self.slope_low is None:
+            return ""
+        return limits_text(self.line[0], self.slope_low, self.slope_high, ".3f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +251,7 @@ class Tally(_OfSlice):
     ``n``        mistakes; ``of`` the images that count; ``value`` is ``n / of``, None where no
                  image counts
     ``model``    None for what holds whatever the model, such as a published list of mistakes
+    ``evidence`` what categories that nobody has judged are proposed from, and how often that is right
     """
 
     record: ClassVar[str] = "tally"
@@ -257,6 +277,7 @@ class Tally(_OfSlice):
     testset_hash: str = ""
     predictions_hash: str = ""
     reason: str | None = None
+    evidence: str | None = None
 
     @property
     def shown_category(self) -> str:
@@ -329,8 +350,53 @@ class Learning(_OfSlice):
         return "mean of the curve" if self.labels is None else f"at {self.labels:,} labels"
 
 
-Record = Score | Summary | Comparison | Fit | Count | Tally | Learning
-KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning)
+@dataclass(frozen=True, kw_only=True)
+class Claim(_OfSlice):
+    """One statement that a report makes of a test set, or that it can make none of a kind.
+
+    ``kind``        ``difference``: ``model`` is better than ``other``; ``slice``: it is right less often
+                    on the ``slice`` than on all other images; ``change`` or ``rank``: its score or its
+                    rank is another than on ``other``, the baseline (no model: the mean of all)
+    ``stated``      False where none of the ``family`` that was looked at can be stated
+    ``difference``  with limits that hold for all statements of a report together; of ranks, those won
+    ``p``           corrected for the family and for the other kinds; the least one if nothing is stated
+    ``told``        how many slices of these columns can be stated; the record is of the lowest
+    ``where``       the slice in words
+    """
+
+    record: ClassVar[str] = "claim"
+    table: ClassVar[Table] = Table(
+        "statements, all of them together at {level}",
+        ("kind", "test set=testset", "stated", "model", "other", "slice=where", "n:,",
+         "difference=shown", "p:.3g", "of=family:,"),
+    )  # fmt: skip
+    kind: str
+    testset: str
+    truth: str
+    metric: str
+    stated: bool
+    n: int
+    family: int
+    level: float
+    model: str | None = None
+    other: str | None = None
+    slice: str = "all"
+    where: str = ""
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    told: int = 1
+
+    @property
+    def shown(self) -> str:
+        """The difference with its interval, for a person."""
+        form = "+.0f" if self.kind == "rank" else f"+{_form(self.metric)}"
+        return "" if self.difference is None else with_limits(self, form, "difference")
+
+
+Record = Score | Summary | Comparison | Fit | Count | Tally | Learning | Claim
+KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning, Claim)
 _TYPES = {kind.record: kind for kind in KINDS}
 
 
@@ -371,6 +437,10 @@ def from_dict(value: dict[str, Any]) -> Record:
             if fields["metric"].endswith(f"_{name}"):
                 fields |= {"metric": fields["metric"].removesuffix(f"_{name}"), "statistic": name}
                 break
+    if kind == "fit":
+        for name in ("r2_low", "r2_high"):  # written before; they left out the noise of the images
+            fields.pop(name, None)
+        fields |= {"covariance": tuple(fields["covariance"])} if fields.get("covariance") else {}
     record: Record = _TYPES[kind](**fields)
     try:
         msgspec.convert(fields, _TYPES[kind])

@@ -15,10 +15,12 @@ of two classes lends each slice only the row of that slice's class.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -28,6 +30,7 @@ from heldout.core.errors import NotApplicable, NotFound, UserError
 from heldout.data.testset import ColumnType, TestSet
 
 if TYPE_CHECKING:
+    from heldout.data.labels import LabelSpace
     from heldout.measure.score.measure import Measured
 
 
@@ -335,6 +338,46 @@ def join(left: Partition, right: Partition) -> Partition:
     names = tuple(f"{left.names[c // width]}&{right.names[c % width]}" for c in present)
     positions = np.repeat(left.positions, lengths)
     return Partition(positions, codes, names, left.single and right.single)
+
+
+def slice_text(parts: Mapping[str, str], classes: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A slice as a person reads it; ``classes`` are names by id, of the column ``class``.
+
+    >>> slice_text({"x": "0.5", "y": "-1", "z": ":3"})
+    'x = 0.5, y = −1, z under 3'
+    """
+    return ", ".join(
+        f"{column} {'' if _is_open(value) else '= '}{value_words(value)}"
+        for column, value in (
+            (column, classes.get(value, value) if column == CLASS else value)
+            for column, value in parts.items()
+        )
+    )
+
+
+def value_words(value: str) -> str:
+    """A value as a person reads it. ``0.5:0.7`` stays: it may also be a ratio or a time.
+
+    >>> value_words("-1"), value_words(":0.5"), value_words("0.5:0.7"), value_words("0.7:")
+    ('−1', 'under 0.5', '0.5:0.7', '0.7 and over')
+    """
+    if number_of(value) is not None:
+        return value.replace("-", "−")
+    if not _is_open(value):
+        return value
+    low, _, high = value.replace("-", "−").partition(":")
+    return f"{low} and over" if low else f"under {high}"
+
+
+def _is_open(value: str) -> bool:
+    """Whether a value is a range with one end, ``:0.5`` or ``0.7:``."""
+    return range_start(value) is not None and (value.startswith(":") or value.endswith(":"))
+
+
+def class_names(space: LabelSpace) -> dict[str, str]:
+    """By id: what each class is called, with its id where others are called the same."""
+    counts = Counter(item.name for item in space)
+    return {c.id: f"{c.name} ({c.id})" if counts[c.name] > 1 else c.name for c in space}
 
 
 NO_CLUSTERS = "none"

@@ -179,10 +179,10 @@ def finite_rows(output: ModelOutput) -> np.ndarray:
     return found
 
 
-def look_like_probabilities(logits: np.ndarray) -> bool:
+def look_like_probabilities(logits: np.ndarray, *, tolerance: float = 1e-3) -> bool:
     """Whether every row is at least 0 and sums to 1, as only a softmax makes it."""
     sums = logits.sum(axis=1, dtype=np.float64)
-    return logits.shape[1] > 1 and bool((logits >= 0).all() and (abs(sums - 1) < 1e-3).all())
+    return logits.shape[1] > 1 and bool((logits >= 0).all() and (abs(sums - 1) < tolerance).all())
 
 
 def check_output(output: ModelOutput, where: str, outputs: Outputs, *, fix: str) -> None:

@@ -1,6 +1,8 @@
 """Models in the user's own code: a Python function, or ``path/to/file.py:object``.
 
-Naming the file on the command line is the user's consent to run it; nothing else is ever executed.
+A file that is named is run: on the command line, under ``--plan`` too, in a run file or a
+configuration, and by a call. Whoever runs a run file from elsewhere runs what it names. Besides these
+files, installed plug-ins are the only code of others that is executed; weights and data are read.
 """
 
 from __future__ import annotations

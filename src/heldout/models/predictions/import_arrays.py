@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from heldout.core.arrays import load_array
 from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.core.files import read_json
 from heldout.data.testset import TestSet
+from heldout.models.adapters.model import look_like_probabilities
 from heldout.models.predictions.predictions import top_k
 
 _CHANCE = 1e-6
@@ -27,10 +28,14 @@ REVERSED_LEAD = 1.5
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Outputs as read from a file: top-k int32 (n, k), and logits float32 (n, classes) if present."""
+    """Outputs as read from a file: top-k int32 (n, k), and logits float32 (n, classes) if present.
+
+    ``note`` says what was taken for something else than the file says.
+    """
 
     topk: np.ndarray
     logits: np.ndarray | None = None
+    note: str = ""
 
 
 def read_outputs(path: Path, *, classes: int, array: str | None = None) -> Outputs:
@@ -52,7 +57,7 @@ def read_outputs(path: Path, *, classes: int, array: str | None = None) -> Outpu
 
 
 def outputs_from_logits(values: np.ndarray, path: Path, *, classes: int) -> Outputs:
-    """Logits checked against the label space's size, with their top k."""
+    """Logits checked against the label space's size, with their top k; probabilities are converted."""
     if values.shape[1] != classes:
         raise BadFile(
             path,
@@ -67,7 +72,21 @@ def outputs_from_logits(values: np.ndarray, path: Path, *, classes: int) -> Outp
             fix="predict these images again, or drop the rows",
         )
     logits = values.astype(np.float32, copy=False)
+    if look_like_probabilities(logits, tolerance=SUM_TOLERANCE):
+        return replace(outputs_from_probabilities(logits), note=CONVERTED)
     return Outputs(top_k(logits), logits)
+
+
+SUM_TOLERANCE = 1e-2  # probabilities of 1,000 classes rounded to float16 still sum to 1 within it
+CONVERTED = (
+    "holds probabilities (every row is at least 0 and sums to 1): stored are their logarithms"
+)
+
+
+def outputs_from_probabilities(values: np.ndarray) -> Outputs:
+    """Probabilities p as the logits log p, whose softmax is p again."""
+    floor = np.finfo(np.float32).tiny  # a probability that was rounded to zero has no logarithm
+    return Outputs(top_k(values), np.log(np.maximum(values, floor)))
 
 
 def check_indices(values: np.ndarray, path: Path, *, classes: int) -> np.ndarray:

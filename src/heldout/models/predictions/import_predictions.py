@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import replace as replace_values
 from itertools import combinations
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.errors import BadFile, ExistsError, MismatchError, NotFound, UserError
-from heldout.core.files import remove_folder, sha256_file
+from heldout.core.files import held, remove_folder, sha256_file
 from heldout.core.workspace import Workspace
 from heldout.data.importing import match_images, read_classes
 from heldout.data.labels.label_space import LabelSpace
@@ -51,6 +52,10 @@ def import_predictions(
 
     space = label_space or testset.label_space
     notes: list[str] = []
+    if array is not None and path.suffix != ".npz":
+        raise UserError(f"{path} is not an .npz file", fix="leave out --array")
+    if order != "testset" and path.suffix not in ARRAY_SUFFIXES:
+        raise UserError(f"{path} says of which image each row is", fix="leave out --order")
     if path.suffix in ARRAY_SUFFIXES:
         outputs = read_outputs(path, classes=len(space), array=array)
         ids: Sequence[str] = image_order(testset, order)
@@ -60,8 +65,7 @@ def import_predictions(
                 f"{len(ids)} images",
                 fix="these are predictions of another set, or another --order is needed",
             )
-        missing = set(testset.image_ids.to_pylist()).difference(ids)
-        if missing:
+        if order != "testset" and (missing := set(testset.image_ids.to_pylist()).difference(ids)):
             raise MismatchError(
                 f"{path}: its order lacks {len(missing):,} of the {len(testset):,} images of "
                 f"{testset.name}, such as {min(missing)!r}",
@@ -88,6 +92,8 @@ def import_predictions(
             f"has the ending {path.suffix!r}",
             fix=f"give {', '.join(_SUFFIXES)}",
         )
+    if outputs.note:
+        notes.append(f"{path.name} {outputs.note}")
     if alias_of:
         notes.append(f"{path.stem} on {testset.name} is {alias_of} under another name: joined")
     everything = Predictions(
@@ -103,6 +109,11 @@ def import_predictions(
     rows = everything.rows_for(testset.image_ids, testset=testset.name)
     topk, logits = everything.topk[rows], everything.logits
     failed = np.flatnonzero((topk < 0).all(axis=1)).tolist()
+    if failed:
+        everything.run["notes"].append(
+            f"{path.name} has no prediction for {len(failed):,} images, such as "
+            f"{testset.image_ids[failed[0]]}: they count as wrong"
+        )
     return replace_values(
         everything,
         image_ids=testset.image_ids,
@@ -155,10 +166,10 @@ def import_files(
     """Import prediction files into the workspace's store.
 
     Everything is read and checked before anything is written, so a bad file leaves the store as
-    it was; several files are read once more when they are written, as all their logits may not fit
-    into memory. Other outputs that a set has of a model are refused, or replaced. One model under
-    two names in two sets is joined; a model that answers differently on an image that two sets share
-    is noted. ``find`` finds test sets elsewhere than in the workspace.
+    it was; of several files those with logits are read once more when they are written, as all
+    logits may not fit into memory. Other outputs that a set has of a model are refused, or replaced.
+    One model under two names in two sets is joined; a model that answers differently on an image
+    that two sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
     groups = _groups(paths, testset)
     files = sum(len(members) for members in groups.values())
@@ -186,35 +197,42 @@ def import_files(
 
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
+    large: set[tuple[str, Path]] = set()
     for where, members in groups.items():
         for path in members:
             made = read(where, path)
             notes += made.run["notes"]
-            found.setdefault(where, []).append(
-                made if files == 1 else replace_values(made, logits=None)
-            )
+            if files > 1 and made.logits is not None:
+                made = replace_values(made, logits=None)
+                large.add((where, path))
+            found.setdefault(where, []).append(made)
     notes += _missing_models(found)
     notes += inconsistencies(found)
     store = PredictionStore(workspace.predictions)
-    others: list[Path] = []
-    for where, models in found.items():
-        images_hash = sets[where].card.images_hash
-        own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
-        for run in store.runs(images_hash):
-            if run.folder == own.get(run.model, run.folder):
-                continue
-            if not replace:
-                raise ExistsError(
-                    f"{where} has other predictions of {run.model} ({run.folder.name})",
-                    fix="use --replace, or another --name",
-                )
-            others.append(run.folder)
-    for where, models in found.items():
-        for path, held in zip(groups[where], models, strict=True):
-            made = held if files == 1 else read(where, path)
-            store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
-    for folder in others:  # last: an interruption leaves one more, and the same command removes it
-        remove_folder(folder)
+    with ExitStack() as stack:
+        for images_hash in sorted({each.card.images_hash for each in sets.values()}):
+            stack.enter_context(held(store.root / images_hash[:12]))
+        others: list[Path] = []
+        for where, models in found.items():
+            images_hash = sets[where].card.images_hash
+            own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
+            for run in store.runs(images_hash):
+                if run.folder == own.get(run.model, run.folder):
+                    continue
+                if not replace:
+                    raise ExistsError(
+                        f"{where} has other predictions of {run.model} ({run.folder.name})",
+                        fix="use --replace, or another --name",
+                    )
+                others.append(run.folder)
+        for where, models in found.items():
+            for path, each in zip(groups[where], models, strict=True):
+                made = read(where, path) if (where, path) in large else each
+                made = replace_values(made, run={**made.run, **store.owner(sets[where])})
+                store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
+        # Last: an interruption leaves one more, and the same command removes it.
+        for folder in others:
+            remove_folder(folder)
     return ImportSummary(
         {where: len(models) for where, models in found.items()},
         tuple(notes),

@@ -14,8 +14,13 @@ import numpy as np
 from heldout.core.errors import BadFile, LabelError
 from heldout.core.tables import csv_header, read_table_file, text_ids
 from heldout.data.labels.label_space import LabelKind, LabelSpace, class_finder
-from heldout.models.predictions.import_arrays import Outputs, check_indices, outputs_from_logits
-from heldout.models.predictions.predictions import top_k
+from heldout.models.predictions.import_arrays import (
+    SUM_TOLERANCE,
+    Outputs,
+    check_indices,
+    outputs_from_logits,
+    outputs_from_probabilities,
+)
 
 _IDS = ("image_id", "filename", "file_name", "image", "id", "path")
 _CLASSES = ("index", "topk", "top_k", "class_index", "class_id", "prediction", "predictions")
@@ -158,9 +163,6 @@ def _items(text: str) -> list[str]:
     return [part.strip("'\"") for part in _BETWEEN.split(text.strip("[]")) if part]
 
 
-_SUM_TOLERANCE = 1e-2  # probabilities of 1,000 classes rounded to float16 still sum to 1 within it
-
-
 def read_prediction_table(path: Path, *, label_space: LabelSpace) -> tuple[list[str], Outputs]:
     """Image ids and outputs from a table, whose columns are found by name.
 
@@ -230,7 +232,7 @@ def _full(
     if not probabilities:
         return outputs_from_logits(matrix, path, classes=len(space))
     sums = matrix.sum(axis=1, dtype=np.float64)
-    bad = ~((matrix >= 0).all(axis=1) & (np.abs(sums - 1) <= _SUM_TOLERANCE))
+    bad = ~((matrix >= 0).all(axis=1) & (np.abs(sums - 1) <= SUM_TOLERANCE))
     if bad.any():
         row = int(bad.argmax())
         raise BadFile(
@@ -239,8 +241,7 @@ def _full(
             f"{ids[row]!r} with sum {sums[row]:.4g}",
             fix="say that the values are logits, or write them again",
         )
-    floor = np.finfo(np.float32).tiny  # a probability that was rounded to zero has no logarithm
-    return Outputs(top_k(matrix), np.log(np.maximum(matrix, floor)))
+    return outputs_from_probabilities(matrix)
 
 
 def _check_finite(matrix: np.ndarray, ids: Sequence[str], path: Path) -> None:

@@ -68,10 +68,10 @@ class Predictions:
         import pyarrow.compute as pc
 
         # By code point, as Python sorts text: UTF-8 bytes have the same order.
-        order = pc.sort_indices(self.image_ids).to_numpy(zero_copy_only=False).astype(np.int64)
-        ids = self.image_ids.to_pylist()
+        sort = pc.sort_indices(self.image_ids)
+        order = sort.to_numpy(zero_copy_only=False).astype(np.int64)
         digest = hashlib.sha256(self.label_space.fingerprint.encode())
-        digest.update("\n".join(ids[i] for i in order).encode())
+        digest.update("\n".join(self.image_ids.take(sort).to_pylist()).encode())
         digest.update(np.ascontiguousarray(self.topk[order], "<i4").tobytes())
         if self.logits is not None:
             # Some rows at a time: in float32 all of them are twice what they are here.
@@ -80,7 +80,7 @@ class Predictions:
                 digest.update(np.ascontiguousarray(some, "<f4").tobytes())
         digest.update(
             canonical_json(
-                sorted([ids[row], reason] for row, reason in self.failures.items())
+                sorted([self.image_ids[row].as_py(), why] for row, why in self.failures.items())
             ).encode()
         )
         return digest.hexdigest()

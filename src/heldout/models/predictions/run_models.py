@@ -32,9 +32,9 @@ from heldout.core.engine import (
     unit_key,
 )
 from heldout.core.engine import run as run_job
-from heldout.core.engine.results import is_worked_on, working
+from heldout.core.engine.results import remove_job, working
 from heldout.core.errors import HeldoutError, MismatchError, NotApplicable, NotFound
-from heldout.core.files import canonical_json, remove_folder, sha256_text
+from heldout.core.files import canonical_json, held, remove_folder, sha256_text
 from heldout.core.plugins import load_object
 from heldout.core.progress import Tick
 from heldout.core.workspace import Workspace
@@ -71,7 +71,8 @@ class PredictPlan:
     ``stored``   runs that are there already, by model name
     ``pending``  models that have to run
     ``bytes``    estimate of what the store will grow by
-    ``replaced`` runs of pending models that hold less than is asked for, or are stale
+    ``replaced`` runs of pending models that hold less than is asked for, are stale, or are asked for
+                 again
     ``stale``    runs of pending models on images that have changed since, and ``changed`` how many
                  images that are
     """
@@ -97,11 +98,12 @@ def plan_predictions(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
+    rerun: bool = False,
 ) -> PredictPlan:
     """Look at what is stored and what is missing; nothing runs.
 
     A run on images that have changed since does not count, nor one that holds less than is asked
-    for. One that holds all logits will do for the top k.
+    for; with ``rerun`` none does. One that holds all logits will do for the top k.
     """
     if not len(testset):
         raise NotApplicable(f"{testset.name} has no images", fix="name a test set that has some")
@@ -119,7 +121,7 @@ def plan_predictions(
         run = known.get(store.folder(images_hash, model.name, key))
         if run is not None:
             count = current.changed(run)
-            if not count and (keep == "topk" or run.run["keeps"] == "logits"):
+            if not (count or rerun) and (keep == "topk" or run.run["keeps"] == "logits"):
                 stored.append(run)
                 continue
             replaced.append(run)
@@ -162,6 +164,7 @@ def predict(
     workspace: Workspace,
     images: ImageSource | Path | str | None = None,
     keep: str = "logits",
+    rerun: bool = False,
     workers: int | None = None,
     shard: Shard | None = None,
     plan: PredictPlan | None = None,
@@ -174,11 +177,19 @@ def predict(
     holds only models that were complete before. ``plan`` is what :func:`plan_predictions` has just
     returned.
     """
-    plan = plan or plan_predictions(testset, models, workspace=workspace, images=images, keep=keep)
+    plan = plan or plan_predictions(
+        testset, models, workspace=workspace, images=images, keep=keep, rerun=rerun
+    )
     if not plan.pending:
         return list(plan.stored)
-    for run in plan.replaced:
-        remove_folder(run.folder)
+    if plan.replaced:
+        with held(plan.replaced[0].folder.parent):
+            # Once more: another process may have run them again meanwhile.
+            plan = plan_predictions(
+                testset, models, workspace=workspace, images=images, keep=keep, rerun=rerun
+            )
+            for run in plan.replaced:
+                remove_folder(run.folder)
     files = image_files(testset, images)
     ledger = Ledger(files, workspace)
     try:
@@ -410,7 +421,7 @@ def pack_arrays(failures: Mapping[int, str], arrays: Mapping[str, np.ndarray | N
     return handle.getvalue()
 
 
-def unpack_arrays(packed: Path | IO[bytes]) -> tuple[dict[int, str], dict[str, np.ndarray]]:
+def unpack_arrays(packed: IO[bytes]) -> tuple[dict[int, str], dict[str, np.ndarray]]:
     """What :func:`pack_arrays` wrote."""
     with np.load(packed, allow_pickle=False) as found:
         arrays = dict(found)
@@ -424,7 +435,7 @@ def pack(rows: ModelRows) -> bytes:
     return pack_arrays(rows.failures, {"topk": rows.topk, "logits": rows.logits, "sha256": digests})
 
 
-def unpack(packed: Path | IO[bytes]) -> ModelRows:
+def unpack(packed: IO[bytes]) -> ModelRows:
     """What :func:`pack` wrote."""
     failures, arrays = unpack_arrays(packed)
     digests = [digest.decode() or None for digest in arrays["sha256"].tolist()]
@@ -499,7 +510,8 @@ def _store(group: _Group, predictor: Any, workspace: Workspace) -> None:
         if group.stored(entry, store) or not all(kept.has(unit.key) for unit in group.units):
             continue
         try:
-            made = assemble(group.testset, entry, group.units, kept, predictor.record(place))
+            how = {**predictor.record(place), **store.owner(group.testset)}
+            made = assemble(group.testset, entry, group.units, kept, how)
         except NothingRead as error:
             # Nothing of it is worth keeping, and the next time the images may be there.
             remove_folder(kept.folder)
@@ -518,8 +530,8 @@ def _clean_up(group: _Group, workspace: Workspace) -> None:
     """Remove what stored models left, unless another process is still at it: that one will."""
     store = PredictionStore(workspace.predictions)
     for entry, kept in zip(group.pending, group.models, strict=True):
-        if group.stored(entry, store) and not is_worked_on(kept.folder):
-            remove_folder(kept.folder)
+        if group.stored(entry, store):
+            remove_job(kept.folder)
 
 
 def assemble(
@@ -531,12 +543,7 @@ def assemble(
 ) -> Predictions:
     """A model's predictions from its results of all units; ``how`` they were made goes into the
     record of the run."""
-    try:
-        parts = [unpack(results.path(unit.key)) for unit in units]
-    except FileNotFoundError:
-        raise NotFound(
-            f"{results.folder}: a unit has no result yet", fix="run the job again to finish it"
-        ) from None
+    parts = [unpack(io.BytesIO(results.read(unit.key))) for unit in units]
     failures = {
         unit.payload.start + row: reason
         for unit, part in zip(units, parts, strict=True)
@@ -560,6 +567,17 @@ def assemble(
         digests=[digest for part in parts for digest in part.digests],
         run={**how, "versions": _versions()},
     )
+
+
+def other_versions(run: StoredRun) -> list[str]:
+    """Which libraries a run was made with in another version than there is now, in words."""
+    now = _versions()
+    made = run.run.get("versions", {}).items()
+    return [
+        f"{name} {version} ({now[name]} is installed)"
+        for name, version in made
+        if name != "heldout" and now.get(name, version) != version
+    ]
 
 
 def _versions() -> dict[str, str]:

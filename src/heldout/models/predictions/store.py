@@ -2,16 +2,19 @@
 
 A folder is keyed by the images alone, so a new truth or column never re-runs a model; and by
 weights, preprocessing and label space, so another checkpoint of one name never reuses a result.
+
+``run.json`` holds checksums: of every other file, for a part one for each column and one for the rest,
+so that reading the top k checks what it reads and no logits.
 """
 
 from __future__ import annotations
 
 import errno
 import fnmatch
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -20,20 +23,29 @@ from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
+    checksum,
+    damaged,
     is_temporary,
+    mapped,
+    sealed,
     write_json,
 )
 from heldout.core.schema import read_facts
-from heldout.core.tables import read_parquet
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
+from heldout.data.testset.card import Card
 from heldout.models.predictions.predictions import Predictions
 
+if TYPE_CHECKING:
+    from heldout.data.testset import TestSet
+
 SCHEMA_VERSION = 1
+AGAIN = "heldout verify --repair removes it; then predict or import again"
 PART_ROWS = 16_384
 """Rows of one part: fixed, so that a resumed run writes the same parts."""
-_AGAIN = "predict or import again"
+OWNER = "testset"
+"""Key of ``run.json``: the test set of the workspace whose images these were."""
 
 
 class RunFacts(TypedDict):
@@ -50,21 +62,27 @@ class RunFacts(TypedDict):
     identity: dict[str, Any]
     notes: NotRequired[tuple[str, ...]]
     order: NotRequired[str]
-
-
-def read_run(folder: Path) -> StoredRun:
-    """The run that a folder holds; its outputs are not read."""
-    path = folder / "run.json"
-    return StoredRun(folder, read_facts(path, RunFacts, newest=SCHEMA_VERSION, fix=_AGAIN))
+    versions: NotRequired[dict[str, str]]
+    files: NotRequired[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """One folder of the store: its ``run.json``, the outputs not yet read."""
+    """One folder of the store: its ``run.json``, the outputs not yet read.
+
+    ``files``  file -> checksum, or checksums by column; empty for runs stored before there were any
+    """
 
     record: ClassVar[str] = "run"
     folder: Path
     run: RunFacts
+    files: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> StoredRun:
+        """The run in a folder; its outputs are not read."""
+        run = read_facts(folder / "run.json", RunFacts, newest=SCHEMA_VERSION, fix=AGAIN)
+        return cls(folder, run, run.pop("files", {}))
 
     def to_dict(self) -> RunFacts:
         """As a JSON object."""
@@ -79,7 +97,11 @@ class StoredRun:
     def label_space(self) -> LabelSpace:
         """The classes that the model answers in."""
         own = self.folder / "label_space.json"
-        return LabelSpace.read(own) if own.exists() else LabelSpace.load(self.run["label_space"])
+        if not own.exists():
+            return LabelSpace.load(self.run["label_space"])
+        if self.files.get(own.name) not in (None, checksum(mapped(own))):
+            raise damaged(own, AGAIN)
+        return LabelSpace.read(own)
 
     def matches(self, pattern: str) -> bool:
         """Whether a model argument means this run: the model's name, the full name, or a glob."""
@@ -93,6 +115,15 @@ class PredictionStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def owner(self, testset: TestSet) -> dict[str, str]:
+        """What a run's record says of its test set: the name, if it is one of this workspace."""
+        folder, ours = testset.folder, self.root.with_name("testsets").resolve()
+        if folder is None or folder.resolve().parent != ours:
+            return {}
+        # A sample of a set has the set's folder.
+        own = Card.of(folder).images_hash == testset.card.images_hash
+        return {OWNER: testset.name} if own else {}
 
     def folder(self, images_hash: str, model: str, key: str) -> Path:
         """Where a model's run on these images belongs: its name as a slug, and its key."""
@@ -108,7 +139,7 @@ class PredictionStore:
         """Store predictions. The same again is no change; other outputs under that key are refused."""
         folder = self.folder(images_hash, predictions.model, predictions.key)
         if (folder / "run.json").exists() and not replace:
-            known = read_run(folder)
+            known = StoredRun.open(folder)
             if known.run["predictions_hash"] == predictions.hash:
                 return known
             raise ExistsError(
@@ -138,7 +169,7 @@ class PredictionStore:
                 raise
             # Another process stored this run meanwhile: the same outputs are no conflict.
             return self.write(predictions, images_hash=images_hash, replace=replace)
-        return StoredRun(folder, cast("RunFacts", run))
+        return StoredRun.open(folder)
 
     def _write(
         self, folder: Path, predictions: Predictions, run: dict[str, Any], *, replace: bool
@@ -150,7 +181,7 @@ class PredictionStore:
                     write_part(path, predictions, rows)
             if not is_built_in(predictions.label_space):
                 write_json(temporary / "label_space.json", predictions.label_space.to_dict())
-            write_json(temporary / "run.json", run)
+            write_record(temporary, run)
 
     def runs(self, images_hash: str) -> list[StoredRun]:
         """All stored runs on these images, by folder name."""
@@ -158,7 +189,7 @@ class PredictionStore:
         if not parent.is_dir():
             return []
         return [
-            read_run(folder)
+            StoredRun.open(folder)
             for folder in sorted(parent.iterdir())
             if not is_temporary(folder) and (folder / "run.json").is_file()
         ]
@@ -192,7 +223,7 @@ class PredictionStore:
                 )
             chosen |= {run.folder: run for run in found}
         kept = [
-            StoredRun(run.folder, {**run.run, "model": run.folder.name})
+            replace(run, run={**run.run, "model": run.folder.name})
             if run.folder.name in patterns
             else run
             for run in chosen.values()
@@ -210,22 +241,22 @@ class PredictionStore:
 
     def digests(self, run: StoredRun) -> Any:
         """image_id and sha256 of the bytes that a run has read, as a table; None if not recorded."""
-        table = _parts(run, {"image_id", "sha256"})
+        table = _read(run, {"image_id", "sha256"})
         return table if "sha256" in table.column_names else None
 
     def read(self, run: StoredRun, *, values: bool = True) -> Predictions:
         """Read the outputs of a stored run, without logits if not ``values``."""
         wide = {"logits"} if values else set()
-        table = _parts(run, {"image_id", "topk", "failure", "sha256"} | wide)
+        table = _read(run, {"image_id", "topk", "failure", "sha256"} | wide)
         if len(table) != run.run["n"]:
             raise BadFile(
                 run.folder,
                 f"holds {len(table)} rows, its run.json says {run.run['n']}",
-                fix=_AGAIN,
+                fix=AGAIN,
             )
         topk, space = _matrix(table["topk"], np.int32), run.label_space
         if topk.size and not -1 <= topk.min() <= topk.max() < len(space):
-            raise BadFile(run.folder, f"holds classes that {space.name} does not have", fix=_AGAIN)
+            raise BadFile(run.folder, f"holds classes that {space.name} does not have", fix=AGAIN)
         reasons = table["failure"].to_pylist() if table["failure"].null_count < len(table) else []
         return Predictions(
             model=run.model,
@@ -241,23 +272,62 @@ class PredictionStore:
         )
 
 
-def _parts(run: StoredRun, wanted: set[str]) -> Any:
-    """The parts of a run as one table, of the wanted columns those that it has."""
+def write_record(folder: Path, run: Mapping[str, Any]) -> None:
+    """Write the ``run.json`` of a folder whose other files are there, with their checksums."""
+    files: dict[str, Any] = {part.name: dict(_checksums(mapped(part))) for part in _parts(folder)}
+    own = folder / "label_space.json"
+    if own.exists():
+        files[own.name] = checksum(mapped(own))
+    write_json(folder / "run.json", sealed({**run, "files": files}))
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("part-*.parquet"))
+
+
+def _checksums(data: memoryview, names: Container[str] | None = None) -> Iterator[tuple[str, str]]:
+    """Checksums of the columns of a Parquet file, and before them, under no name, of its end, which
+    says where they are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    paths = sorted(run.folder.glob("part-*.parquet"))
-    if not paths:
-        raise BadFile(run.folder, "holds no parts", fix=_AGAIN)
+    yield "", checksum(data[-(8 + int.from_bytes(data[-8:-4], "little")) :])
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(metadata.num_columns)):
+            name, start = column.path_in_schema.partition(".")[0], column.data_page_offset
+            if names is None or name in names:
+                # From a whole word on: sums of words that lie across two are three times slower.
+                yield name, checksum(data[start & ~7 : start + column.total_compressed_size])
+
+
+def _read(run: StoredRun, wanted: set[str]) -> Any:
+    """The parts of a run as one table, of the wanted columns those that it has; checked."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = _parts(run.folder)
+    if not parts:
+        raise BadFile(run.folder, "holds no parts", fix="predict or import again")
+    tables = []
     try:
-        names = [name for name in pq.read_schema(paths[0]).names if name in wanted]
-        parts = [read_parquet(path, columns=names) for path in paths]
-        table = pa.concat_tables(parts)
-    except (pa.ArrowException, OSError) as error:
-        raise BadFile(run.folder, f"cannot be read ({error})", fix=_AGAIN) from None
-    for name in wanted & {*names, "image_id", "topk", "failure"}:
-        if name not in names or not _is_stored(name, table[name]):
-            raise BadFile(run.folder, f"has no column {name} as it was stored", fix=_AGAIN)
+        for part in parts:
+            data = mapped(part)
+            known = run.files.get(part.name)
+            if known is not None and any(
+                known.get(name) != found for name, found in _checksums(data, wanted)
+            ):
+                raise damaged(part, AGAIN)
+            file = pq.ParquetFile(pa.BufferReader(data))
+            names = [name for name in file.schema_arrow.names if name in wanted]
+            tables.append(file.read(columns=names))
+            tables[-1].validate(full=True)
+        table = pa.concat_tables(tables)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BadFile(run.folder, f"cannot be read ({error})", fix=AGAIN) from None
+    for name in wanted & {*table.column_names, "image_id", "topk", "failure"}:
+        if name not in table.column_names or not _is_stored(name, table[name]):
+            raise BadFile(run.folder, f"has no column {name} as it was stored", fix=AGAIN)
     return table
 
 
@@ -283,8 +353,9 @@ def write_part(path: Path, predictions: Predictions, rows: slice) -> None:
     }
     if predictions.logits is not None:
         columns["logits"] = _lists(predictions.logits[rows])
-    reasons = [predictions.failures.get(row) for row in range(rows.start, rows.stop)]
-    columns["failure"] = pa.array(reasons, pa.string())
+    reasons = map(predictions.failures.get, range(rows.start, rows.stop))
+    none = pa.nulls(rows.stop - rows.start, pa.string())
+    columns["failure"] = pa.array(reasons, pa.string()) if predictions.failures else none
     if predictions.digests is not None:
         columns["sha256"] = pa.array(predictions.digests[rows], pa.string())
     # Neither dictionaries nor compression nor bounds help with logits; plain pages read at memory

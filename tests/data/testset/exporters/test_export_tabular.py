@@ -183,3 +183,18 @@ def test_ends_of_lines_inside_a_text_survive_csv(
     export_tabular(made, tmp_path / "pets.csv")
     back = read_table(tmp_path / "pets.csv", name="back", label_space=SPACE, separators=SEPARATED)
     assert back.card.tables == one_truth(made).card.tables
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_texts_that_look_like_formulas_come_back(
+    tmp_path: Path, pets: TestSet, make_pets: Maker, suffix: str
+) -> None:
+    said = ["=1+1", "+1", "-cmd|'/C calc'!A0", "@a", "'=1", "'tis"]
+    images = pets.images.append_column("=said", [said])
+    made = make_pets(images=images.append_column("delta", [[-0.5, -1.0, -1e-7, 0.0, 2.0, 1e9]]))
+    export_tabular(made, tmp_path / f"pets{suffix}")
+    separators = SEPARATED if suffix == ".csv" else None
+    path = tmp_path / f"pets{suffix}"
+    back = read_table(path, name="back", label_space=SPACE, separators=separators)
+    assert back.card.content_hash == one_truth(made).card.content_hash
+    assert back.images["delta"].type == pa.float64()

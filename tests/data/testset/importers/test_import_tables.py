@@ -70,12 +70,13 @@ ROWS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_every_format_gives_the_same_set(tmp_path: Path, suffix: str) -> None:
     separators = {"tags": ";"} if suffix in (".csv", ".tsv") else {}
+    types = {"angle": ColumnType(kind="circular", period=360)}
     testset = read_table(
         write(tmp_path, suffix, ROWS),
         name="t",
         label_space=PETS,
         separators=separators,
-        types={"angle": ColumnType(kind="circular", period=360)},
+        types=types,
     )
     assert testset.image_ids.to_pylist() == ["007", "x/1.jpg", "NA"]  # text stays text
     assert testset.truth()["class_id"].to_pylist() == ["c0", "c3", "c1"]
@@ -90,8 +91,11 @@ def test_every_format_gives_the_same_set(tmp_path: Path, suffix: str) -> None:
     columns = testset.card.columns
     assert columns["angle"].kind == "circular" and columns["size"].kind == "ordered"
     assert columns["tags"] == ColumnType(kind="categorical", multi=True)
-    parquet = read_table(write(tmp_path, ".parquet", ROWS, name="p"), name="t", label_space=PETS)
+    file = write(tmp_path, ".parquet", ROWS, name="p")
+    parquet = read_table(file, name="t", label_space=PETS, types=types)
     assert testset.card.content_hash == parquet.card.content_hash
+    untyped = read_table(file, name="t", label_space=PETS)
+    assert testset.card.content_hash != untyped.card.content_hash
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from heldout.data.importing import (
 from heldout.data.labels import LabelSpace
 from heldout.data.labels.siscore import released_names, released_sets, siscore_names
 from heldout.data.published.cifar import png_bytes
+from heldout.data.published.siscore import _rows_of_ids
 from heldout.data.testset import TestSet, load, save
 from heldout.data.testset.verify import verify
 from tests.curate.compose import compose_examples as examples
@@ -312,14 +313,14 @@ def test_images_and_rows_that_contradict(tmp_path: Path) -> None:
 def test_published_ids_tell_what_was_varied(
     tmp_path: Path, published: str, number: int, expected: dict[str, float]
 ) -> None:
-    lay(tmp_path, (f"bagel/{number}.jpg", "koala/7.jpg"))
-    made = read_testset(tmp_path, metadata=published)
-    row = rows_of(made)[f"bagel/{number}"]
-    assert {key: row[key] for key in expected} == expected
-    assert "object" not in row and made.card.clusters is None
-    lay(tmp_path, (f"bagel/{released_sets()[published].candidates}.jpg",))
+    known = released_sets()[published]
+    ids = [number, *(n for n in range(known.images) if n != number)][: known.images]
+    row = next(row for row in _rows_of_ids(published, ids, tmp_path) if row.number == number)
+    assert {key: getattr(row, key) for key in expected} == expected
     with pytest.raises(BadFile, match="ids of the published set"):
-        read_testset(tmp_path, metadata=published)
+        _rows_of_ids(published, [*ids[1:], known.candidates], tmp_path)
+    with pytest.raises(BadFile, match=f"the published set {published} has {known.images:,}"):
+        _rows_of_ids(published, ids[1:], tmp_path)
 
 
 def test_published_counts_are_known(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from heldout.core.errors import BadFile, ExistsError, NotFound, UserError
 from heldout.core.files import (
     atomic_folder,
     atomic_path,
+    held,
     read_json,
     sha256_file,
     sha256_text,
@@ -51,25 +52,28 @@ def write_owned(
     With ``replace`` another one of this kind is replaced as a whole. A folder that holds any file
     that was not written here is refused.
     """
-    known = _owned(folder, record, kind)
-    if known:
-        if not replace and any(known.get(name) != value for name, value in about.items()):
-            raise ExistsError(
-                f"{folder} holds another {kind}", fix="name another folder, or use --replace"
+    with held(folder):
+        known = _owned(folder, record, kind)
+        if known:
+            if not replace and any(known.get(name) != value for name, value in about.items()):
+                raise ExistsError(
+                    f"{folder} holds another {kind}", fix="name another folder, or use --replace"
+                )
+            there, ours = _digests(folder, record), known["files"]
+            odd = (
+                there.keys() - ours.keys() if replace else dict(there.items() ^ ours.items()).keys()
             )
-        there, ours = _digests(folder, record), known["files"]
-        odd = there.keys() - ours.keys() if replace else dict(there.items() ^ ours.items()).keys()
-        if odd:
-            raise ExistsError(
-                f"{folder} holds this {kind}, but {min(odd)} is not as it was written",
-                fix="move it away" if replace else "use --replace to write it again",
-            )
-        if not replace and not known.get("failures"):
-            return known, False
-    with atomic_folder(folder, replace=bool(known)) as temporary:
-        told = fill(temporary)
-        made = {"schema_version": 1, **about, **told, "files": _digests(temporary, record)}
-        write_json(temporary / record, made)
+            if odd:
+                raise ExistsError(
+                    f"{folder} holds this {kind}, but {min(odd)} is not as it was written",
+                    fix="move it away" if replace else "use --replace to write it again",
+                )
+            if not replace and not known.get("failures"):
+                return known, False
+        with atomic_folder(folder, replace=bool(known)) as temporary:
+            told = fill(temporary)
+            made = {"schema_version": 1, **about, **told, "files": _digests(temporary, record)}
+            write_json(temporary / record, made)
     return made, True
 
 

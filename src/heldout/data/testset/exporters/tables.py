@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import ExistsError, UserError
 from heldout.core.files import atomic_path, csv_text, sha256_file, write_text
+from heldout.core.schema import write
+from heldout.data.testset.columns import declared_file, read_declared
 from heldout.data.testset.exporters.images import Export
 from heldout.data.testset.tables import memberships_by_column
-from heldout.data.testset.testset import TestSet
+from heldout.data.testset.testset import TestSet, declared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,18 +31,26 @@ def export_tabular(
 
     Importing JSON lines or Parquet gives the same images, truth, columns and memberships back. In
     the text formats floats that are no numbers become null. CSV has no types: texts that look like
-    numbers come back as numbers, empty ones as null, and lists need their separator ``|``.
+    numbers come back as numbers, empty ones as null, and lists need their separator ``|``. What the
+    set declares of its columns is written beside the table, and read with it.
     """
     if path.suffix not in SUFFIXES:
         raise UserError(f"no table format {path.suffix!r}", fix=f"use {', '.join(SUFFIXES)}")
     if path.is_dir():
         raise ExistsError(f"{path} is a folder", fix="name a file")
     table = joined_table(testset, truth)
+    beside = declared_file(path)
+    said = declared(testset.card, testset.images, testset.memberships)
     with atomic_path(path) as temporary:
         _write(table, temporary, path.suffix)
-        unchanged = path.exists() and sha256_file(path) == sha256_file(temporary)
+        there = read_declared(path) == said
+        unchanged = there and path.exists() and sha256_file(path) == sha256_file(temporary)
         if path.exists() and not unchanged and not replace:
             raise ExistsError(f"{path} holds something else", fix="name another file, or --replace")
+        if said.stated():
+            write(beside, said)  # first: a table is never without what is said of it
+        else:
+            beside.unlink(missing_ok=True)
     return Export(
         format=path.suffix[1:],
         folder=str(path),
@@ -49,7 +59,7 @@ def export_tabular(
         truth=truth or testset.card.default_truth,
         rows=len(table),
         copied=0,
-        files=1,
+        files=1 + bool(said.stated()),
         unchanged=unchanged,
     )
 
