@@ -48,7 +48,7 @@ OWNER = "testset"
 """Key of ``run.json``: the test set of the workspace whose images these were."""
 
 
-class RunFile(TypedDict):
+class RunFacts(TypedDict):
     """``run.json``; how the model ran stands beside these, such as ``device`` and ``versions``."""
 
     model: Annotated[str, Meta(min_length=1)]
@@ -75,16 +75,16 @@ class StoredRun:
 
     record: ClassVar[str] = "run"
     folder: Path
-    run: RunFile
+    run: RunFacts
     files: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def open(cls, folder: Path) -> StoredRun:
         """The run in a folder; its outputs are not read."""
-        run = read_facts(folder / "run.json", RunFile, newest=SCHEMA_VERSION, fix=AGAIN)
+        run = read_facts(folder / "run.json", RunFacts, newest=SCHEMA_VERSION, fix=AGAIN)
         return cls(folder, run, run.pop("files", {}))
 
-    def to_dict(self) -> RunFile:
+    def to_dict(self) -> RunFacts:
         """As a JSON object."""
         return self.run
 
