@@ -103,10 +103,6 @@ def main() -> None:
         wide, narrow = ["image_id", "topk", "logits", "failure"], ["image_id", "topk", "failure"]
         table: dict[str, tuple[Work, Work]] = {
             "logits, checksum of each column": (lambda: store.read(bare), lambda: store.read(run)),
-            "logits, beside pq.read_table of the files": (
-                lambda: [pq.read_table(part, columns=wide, partitioning=None) for part in parts],
-                lambda: store.read(run),
-            ),
             "logits, Parquet's page checksums": (
                 parquet(paged, wide, verify=False),
                 parquet(paged, wide, verify=True),

@@ -33,6 +33,7 @@ _TEMPORARY = ".tmp-"
 _HOLD = f"{_TEMPORARY}hold-"
 _NAME = re.compile(r"\.tmp-(?:hold|([0-9a-f]{8})[0-9a-f]{24})-(old-)?")
 _SECTOR = 4096
+_MANY_DIGITS = re.compile("[0-9]{19}")
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 _swept: set[Path] = set()
 
@@ -355,22 +356,49 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
     ``unique_keys`` refuses an object with a key twice, of which JSON readers keep the last only.
     """
 
-    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise BadFile(path, f"{twice!r} is there twice", fix="write it once")
-        return found
-
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=checked if unique_keys else None)
+        return parse_json(path.read_bytes(), unique_keys=unique_keys)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
-    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+    except ValueError as error:
         raise BadFile(
             path, f"not valid JSON ({error})", fix="fetch or write the file again"
         ) from None
+
+
+def parse_json(data: bytes | str, *, unique_keys: bool = False) -> Any:
+    """The value of JSON text that every other writer can write again; else a ValueError.
+
+    Refused are NaN, halves of characters, nesting deeper than Python's calls, and integers of more
+    than 64 bits, which neither tables nor arrays hold.
+    """
+    import msgspec
+
+    if isinstance(data, bytes):
+        data = data.decode(json.detect_encoding(data))
+    try:
+        value = msgspec.json.decode(data)
+        if unique_keys or _MANY_DIGITS.search(data):
+            json.loads(data, object_pairs_hook=_once if unique_keys else None, parse_int=_int64)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _int64(digits: str) -> int:
+    value = int(digits)
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(f"the integer {digits[:24]} has more than 64 bits")
+    return value
 
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:
