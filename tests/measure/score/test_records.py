@@ -181,7 +181,7 @@ def test_what_a_person_sees_of_a_record() -> None:
 def test_a_table_shows_what_its_records_have(record: Record) -> None:
     (grid,) = grids([record])
     assert len(grid.title) > 3 and len(grid.heads) == len(grid.rows[0]) > 1
-    assert len(grid.title) < 100 and all(grid.heads)
+    assert len(grid.title) < 100
 
 
 def test_scores_written_before_had_their_statistic_in_the_metric() -> None:
