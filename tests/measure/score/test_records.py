@@ -8,6 +8,7 @@ import importlib
 import json
 import math
 import pkgutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -190,3 +191,28 @@ def test_scores_written_before_had_their_statistic_in_the_metric() -> None:
     assert (old.metric, old.statistic) == ("mean_per_class", "rank")
     new = from_dict({**written, "metric": "my_rank", "statistic": "value"})
     assert (new.metric, new.statistic) == ("my_rank", "value")
+
+
+def test_a_fit_written_before_opens_and_a_new_one_comes_back() -> None:
+    old = {
+        "record": "fit",
+        "testset": "new",
+        "baseline": "old",
+        "metric": "top1",
+        "axes": "linear",
+        "models": 9,
+        "slope": 1.1,
+        "intercept": -0.2,
+        "r2": 0.99,
+        "slope_low": 1.0,
+        "slope_high": 1.2,
+        "intercept_low": -0.3,
+        "intercept_high": -0.1,
+        "r2_low": 0.98,
+        "r2_high": 0.999,
+    }
+    read = from_dict(old)
+    assert isinstance(read, Fit) and read.line == (1.1, -0.2)
+    assert read.shown_slope == "1.100 [1.000, 1.200]"
+    new = replace(read, corrected_slope=1.15, corrected_intercept=-0.25, covariance=(0.1, 0.0, 0.1))
+    assert from_dict(json.loads(json.dumps(to_dict(new)))) == new and new.line == (1.15, -0.25)
