@@ -139,7 +139,7 @@ def simultaneous(found: Sequence[Contrasts], *, level: float = LEVEL) -> list[Co
         kind = int(part.records[0].slice != ALL)
         p = np.minimum(shares * joint_p(part.tests.p, laws[kind]), 1.0)
         low, high = part.tests.limits(tails[kind])
-        test = part.test if count == 1 else f"{part.test}, max-t over {count:,}"
+        test = part.test if count == 1 else f"{part.test}, simultaneous over {count:,}"
         records += [
             replace(
                 record,
