@@ -286,6 +286,7 @@ def null_table(seeds: int) -> list[str]:
         lines.append(
             f"| {name} | {seeds} | {100 * any_of / seeds:.1f} %{verdict} | {shown} | {kinds} |"
         )
+        print(lines[-1], flush=True)
     return lines
 
 
@@ -302,6 +303,7 @@ def power_table(seeds: int) -> list[str]:
         lines.append(
             f"| {name} | {seeds} | 90 % | {100 * stated / seeds:.1f} %{verdict} | {shown} |"
         )
+        print(lines[-1], flush=True)
     return lines
 
 
@@ -309,7 +311,7 @@ def main() -> None:
     from machine import describe, write_result
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--quick", action="store_true", help="a tenth of the seeds; writes nothing")
     asked = parser.parse_args()
     seeds = asked.seeds // 10 if asked.quick else asked.seeds

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -181,40 +181,37 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
             )
 
 
-def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
-    """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or uneven."""
-    batches, columns = max(1, int(16 * scale)), 150
-    for uneven in (False, True):
-        for count in (8, 12, 16, 20, 25, 40, 50, 200):
-            for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
-                methods = (
-                    ("percentile", "studentised", "auto")
-                    if count < FEW_CLUSTERS
-                    else ("percentile", "auto")
-                )
-                tallies = {name: Tally() for name in ("wilson", *methods)}
-                for _ in range(batches):
-                    sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
-                    cluster = np.repeat(np.arange(count), sizes)
-                    rest = 1 / correlation - 1
-                    true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
-                    right = rng.random((len(cluster), columns)) < true[cluster]
-                    tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
-                    for method in methods:
-                        estimate = bootstrap_mean(right, rng=rng, clusters=cluster, method=method)
-                        tallies[method].add(estimate.interval, p, right.mean(axis=0))
-                setting = (
-                    f"{count} clusters of 20 images ({'uneven' if uneven else 'even'}), "
-                    f"correlation {correlation}, accuracy {p}"
-                )
-                yield tallies["wilson"].row(setting, "wilson (wrong here)")
-                yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
-                if "studentised" in tallies:
-                    yield tallies["studentised"].row(
-                        setting, "cluster bootstrap, bootstrap-t alone"
-                    )
-                used = "beta-binomial" if count < FEW_CLUSTERS else "cluster bootstrap"
-                yield tallies["auto"].row(setting, f"**{used}**")
+def clustered(rng: np.random.Generator, scale: float, *, uneven: bool = False) -> Iterator[Row]:
+    """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or geometric."""
+    batches, columns = max(1, int(4 * scale)), 150
+    for count in (8, 12, 20, 25, 50, 200):
+        for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
+            methods = (
+                ("percentile", "studentised", "auto")
+                if count < FEW_CLUSTERS
+                else ("percentile", "auto")
+            )
+            tallies = {name: Tally() for name in ("wilson", *methods)}
+            for _ in range(batches):
+                sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
+                cluster = np.repeat(np.arange(count), sizes)
+                rest = 1 / correlation - 1
+                true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
+                right = rng.random((len(cluster), columns)) < true[cluster]
+                tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
+                for method in methods:
+                    estimate = bootstrap_mean(right, rng=rng, clusters=cluster, method=method)
+                    tallies[method].add(estimate.interval, p, right.mean(axis=0))
+            setting = (
+                f"{count} clusters of 20 images ({'uneven' if uneven else 'even'}), "
+                f"correlation {correlation}, accuracy {p}"
+            )
+            yield tallies["wilson"].row(setting, "wilson (wrong here)")
+            yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
+            if "studentised" in tallies:
+                yield tallies["studentised"].row(setting, "cluster bootstrap, bootstrap-t alone")
+            used = "beta-binomial" if count < FEW_CLUSTERS else "cluster bootstrap"
+            yield tallies["auto"].row(setting, f"**{used}**")
 
 
 def stratified(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -308,7 +305,7 @@ def other_means(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 def calibration(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """ECE over 15 bins of a model whose confidence is too high by a constant."""
     bins = 15
-    settings = ((1000, 0.03, 800), (1000, 0.06, 800), (10_000, 0.06, 600), (1000, 0.0, 400))
+    settings = ((1000, 0.03, 400), (1000, 0.06, 400), (10_000, 0.06, 300), (1000, 0.0, 400))
     for n, gap, simulations in settings:
         tallies = {name: Tally() for name in ("percentile", "basic", "bias-aware")}
         for _ in range(max(4, int(simulations * scale))):
@@ -407,7 +404,7 @@ def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """
     values, columns = np.linspace(0.1, 0.9, 9), 200
     ease, weight = np.polynomial.hermite_e.hermegauss(40)
-    batches = max(1, int(10 * scale))
+    batches = max(1, int(5 * scale))
     for objects in (8, 12, 20, 60):
         for spread, slope in ((0.5, 9), (2.0, 9), (0.5, 40), (0.5, 100), (0.5, 0)):
             line = slope * (values - (0.4 if slope < 100 else 0.43))
@@ -470,7 +467,7 @@ def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """All ranks of all models at once; a miss is any model whose true rank is outside."""
-    simulations = max(50, int(1000 * scale))
+    simulations = max(50, int(400 * scale))
     for models, step, films in (
         (10, 0.0, 0),
         (10, 0.01, 0),
@@ -508,7 +505,7 @@ def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def consistency(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Kappa of being right, of two models of equal accuracy that share the difficulty of images."""
-    simulations = max(50, int(800 * scale))
+    simulations = max(50, int(500 * scale))
     for n, films in ((100, None), (1000, None), *((20 * c, c) for c in (8, 12, 16, 20, 25, 60))):
         for accuracy in (0.76, 0.95, 0.99):
             if n * (1 - accuracy) < 5:
@@ -635,7 +632,7 @@ def robustness(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Slopes of 1 on probit axes; models spread around an accuracy of 76 % by ``spread`` points."""
-    simulations = max(40, int(400 * scale))
+    simulations = max(40, int(250 * scale))
     for models, n, spread, films in (
         (67, 300, 3, None),
         (67, 300, 6, None),
@@ -643,19 +640,20 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         (67, 10_000, 6, None),
         (20, 300, 6, None),
         (20, 1000, 3, None),
-        (8, 300, 6, None),
-        (8, 1000, 6, None),
-        (8, 10_000, 6, None),
+        (12, 300, 6, None),
+        (12, 1000, 6, None),
+        (12, 10_000, 6, None),
         (5, 1000, 6, None),
         (67, 100, 1, None),
         (30, 400, 6, 20),
         (30, 160, 6, 8),
+        (30, 240, 6, 12),
         (30, 1000, 6, 50),
     ):
         slope, intercept, naive = Tally(), Tally(), Tally()
         film = np.arange(n) if films is None else np.arange(n) // (n // films)
         part = 0.0 if films is None else 0.3
-        for _ in range(max(40, simulations // 5) if n > 1000 else simulations):
+        for _ in range(simulations):
             x = 0.7 + spread / 30 * rng.standard_normal(models)
             y = x - 0.3 + 0.03 * rng.standard_normal(models)
             old, new = (
@@ -663,11 +661,11 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 for p, name in ((x, "old"), (y, "new"))
             )
             (made,) = fit_lines([new], old, axes=["probit"])
-            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.slope)
-            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.intercept)
+            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.line[0])
+            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.line[1])
             there, here = old.estimates(), new.estimates()
             if (
-                models >= 8
+                models >= 12
                 and min(there.min(), here.min()) > 0
                 and max(there.max(), here.max()) < 1
             ):
@@ -752,6 +750,7 @@ PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
     "Strategies for labels": learning,
     "Error consistency": consistency,
     "Difference of two calibration errors": calibration_difference,
+    "Clusters of uneven size": partial(clustered, uneven=True),
 }
 
 

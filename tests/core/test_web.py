@@ -147,6 +147,25 @@ def test_a_private_server_may_lead_to_itself(liar: LyingServer, internet: Intern
             web.get(liar.url("127.0.0.1"))  # the same machine by a name that nobody gave
 
 
+def test_a_private_server_may_lead_to_itself_encrypted(
+    liar: LyingServer, internet: Internet
+) -> None:
+    internet.names = {"nas.test": [["127.0.0.1"]]}
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        internet.ports = {80: liar.port, 443: closing.getsockname()[1]}
+    for target, reached in (
+        ("https://nas.test/a", [80, 443]),
+        ("https://nas.test:8443/a", [80]),
+        ("http://nas.test:443/a", [80, 443]),
+    ):
+        internet.reached.clear()
+        liar.mood = to(target)
+        web, _ = client("http://nas.test/a", attempts=1)
+        with web, pytest.raises((BadAddress, Unanswered)):
+            web.get("http://nas.test/a")
+        assert internet.reached == [("127.0.0.1", port) for port in reached]
+
+
 def test_a_name_that_becomes_private_is_not_followed_there(
     liar: LyingServer, internet: Internet
 ) -> None:
@@ -197,6 +216,7 @@ def test_a_proxy_is_used_but_not_to_reach_what_is_private(
         # The name is known to the proxy alone, which answers in its place.
         assert web.get("http://open.test/set.npy") == (200, DATA)
         assert liar.requests[0].path == "http://open.test/set.npy"
+        assert "proxy-authorization" in liar.requests[0].headers
         for host in (METADATA, "localhost"):
             with pytest.raises(BadAddress, match="private address"):
                 web.get(f"http://{host}/set.npy")

@@ -99,7 +99,9 @@ def test_a_slice_is_named_only_where_a_claim_names_it() -> None:
     stated = findings(ReportView(ReportData(title="", records=[*records, hard])))[1]
     assert (stated.number, stated.unit) == ("−30.0", "points")
     assert "b on the 100 images of s with class = yak, top1 less" in stated.text
-    assert "interval −45.0 to −15.0, p < 0.001" in stated.text and "2 of 40 looked" in stated.text
+    assert (
+        "interval −45.0 to −15.0, p < 0.001" in stated.text and "for 2 of 40 slices" in stated.text
+    )
     nothing = dataclasses.replace(
         hard, stated=False, model=None, slice="all", where="", p=0.31, told=0
     )

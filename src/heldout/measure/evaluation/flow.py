@@ -419,7 +419,7 @@ def _score_records(group: Sequence[Measured], job: Evaluation) -> Iterator[Recor
             balance=job.request.balance,
             **job.drawn,
         )
-        if len(item.models) > 2 and item.metric.counted:
+        if len(item.models) > 1 and item.metric.counted:
             yield from rank_scores(
                 item, cluster=cluster, seed=job.request.seed, level=job.request.level
             )

@@ -362,7 +362,7 @@ def _ties(found: Sequence[Claim], records: Sequence[Record]) -> str:
     if not ties:
         return f". {best} is the best"
     more = f" and {len(ties) - _MOST_TIES} more" if len(ties) > _MOST_TIES else ""
-    return f". {best} cannot be told from {', '.join(ties[:_MOST_TIES])}{more}"
+    return f". {best}, first as observed, cannot be told from {', '.join(ties[:_MOST_TIES])}{more}"
 
 
 def headline_lines(records: Sequence[Record]) -> Iterator[str]:

@@ -258,9 +258,11 @@ def queue(request: requests.QueueRequest, context: Context) -> Result:
         made = accuracy_queue(pairs, panel, people=request.people)
     else:
         made = hard_queue(verdicts, panel, wrong=request.wrong, people=request.people)
+    pairs_left = len(made.entries)
     made = made.head(request.top)
     rows = queue_rows(made, _proposals(made.entries, inputs))
-    told = f"{len(rows):,} pairs to judge, {made.judged:,} are judged already"
+    some = f"the first {len(rows):,} of " if len(rows) < pairs_left else ""
+    told = f"{some}{pairs_left:,} pairs to judge, {made.judged:,} are judged already"
     if request.out is not None:
         write_queue(request.out, rows)
         context.say(f"{request.out}: {told}")
