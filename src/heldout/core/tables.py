@@ -207,7 +207,7 @@ def _readable(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: names of columns
         raise BadFile(
             path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
         ) from None
