@@ -15,7 +15,7 @@ from PIL import Image
 
 from heldout.cli.app import invoke
 from heldout.core.errors import BadFile, NotFound
-from heldout.core.files import sha256_file
+from heldout.core.files import read_json, sha256_file
 from heldout.core.tables import read_table_file
 
 MODEL = """
@@ -97,10 +97,12 @@ def test_no_verb_waits_for_what_is_in_the_place_of_an_image(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_is_a_regular_file(tmp_path: Path, kind: str) -> None:
+def test_a_table_and_a_document_are_regular_files(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "table.csv"
     KINDS[kind](path)
     with pytest.raises(NotFound, match=r"no file .*table\.csv"):
         read_table_file(path)
+    with pytest.raises(NotFound if kind == "a folder" else BadFile, match=r"table\.csv"):
+        read_json(path)
     with pytest.raises(IsADirectoryError if kind == "a folder" else BadFile):
         sha256_file(path)

@@ -363,7 +363,8 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
     """
 
     try:
-        return parse_json(path.read_bytes(), unique_keys=unique_keys)
+        with open_file(path) as handle:
+            return parse_json(handle.read(), unique_keys=unique_keys)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
     except ValueError as error:
