@@ -144,10 +144,6 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> pa.Table:
     for name in names:
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
-        except UnicodeEncodeError:
-            raise BadFile(
-                path, f"column {name!r} holds half a character", fix="write it as UTF-8 again"
-            ) from None
         except (pa.ArrowException, OverflowError) as error:
             raise BadFile(
                 path,
