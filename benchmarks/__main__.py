@@ -18,6 +18,7 @@ SCRIPTS = (
     "zero_shot.py",
     "domains.py",
     "active.py",
+    "kills.py",
 )
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -38,16 +38,18 @@ from heldout.data.testset import (
     make_testset,
     truth_table,
 )
+from heldout.measure.score.compare import consistency_records
 from heldout.measure.score.curve_summaries import first_crossing
 from heldout.measure.score.fits import fit_lines, fit_points, published_line, robustness_scores
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.metrics import get_metric
+from heldout.measure.score.metrics import BINS, get_metric
 from heldout.stats.bootstrap import (
     FEW_CLUSTERS,
     bootstrap_mean,
     bootstrap_statistic,
     equal_weights,
 )
+from heldout.stats.calibration import binned_gaps
 from heldout.stats.intervals import (
     Interval,
     clopper_pearson,
@@ -56,8 +58,8 @@ from heldout.stats.intervals import (
     t_quantile,
     wilson,
 )
-from heldout.stats.multiple import rank_intervals, worst_slice_interval
-from heldout.stats.paired import paired_bootstrap, paired_difference
+from heldout.stats.multiple import pair_tests, rank_intervals, worst_slice_interval
+from heldout.stats.paired import accuracy_difference
 from heldout.stats.slices import joint_quantile, slice_means
 
 LEVEL = 0.95
@@ -140,6 +142,11 @@ def binomial_mass(n: int, p: float) -> np.ndarray:
     return np.exp(logs + xlogy(k, p) + xlog1py(n - k, -p))
 
 
+def _median(values: np.ndarray, mass: np.ndarray) -> float:
+    order = np.argsort(values)
+    return float(values[order][np.searchsorted(np.cumsum(mass[order]), 0.5)])
+
+
 def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     for n in (10, 50, 500, 10_000):
         for p in (0.5, 0.76, 0.95, 0.99):
@@ -151,7 +158,7 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                     f"n = {n:,}, accuracy {p}",
                     name,
                     1 - above - below,
-                    float(mass @ interval.width),
+                    _median(interval.width, mass),
                     0,
                     float(below),
                     float(above),
@@ -167,47 +174,44 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 f"n = {n}, mean over accuracies 0.02 to 0.98",
                 name,
                 float(covered.mean()),
-                float((masses @ interval.width).mean()),
+                _median(interval.width, masses.mean(axis=0)),
                 0,
                 float((masses * (grid[:, None] > interval.high)).sum(axis=1).mean()),
                 float((masses * (grid[:, None] < interval.low)).sum(axis=1).mean()),
             )
 
 
-def clustered(rng: np.random.Generator, scale: float) -> Iterator[Row]:
-    """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or uneven."""
-    batches, columns = max(1, int(16 * scale)), 150
-    for uneven in (False, True):
-        for count in (8, 12, 16, 20, 25, 40, 50, 200):
-            for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
-                methods = (
-                    ("percentile", "studentised", "auto")
-                    if count < FEW_CLUSTERS
-                    else ("percentile", "auto")
-                )
-                tallies = {name: Tally() for name in ("wilson", *methods)}
-                for _ in range(batches):
-                    sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
-                    cluster = np.repeat(np.arange(count), sizes)
-                    rest = 1 / correlation - 1
-                    true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
-                    right = rng.random((len(cluster), columns)) < true[cluster]
-                    tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
-                    for method in methods:
-                        estimate = bootstrap_mean(right, rng=rng, clusters=cluster, method=method)
-                        tallies[method].add(estimate.interval, p, right.mean(axis=0))
-                setting = (
-                    f"{count} clusters of 20 images ({'uneven' if uneven else 'even'}), "
-                    f"correlation {correlation}, accuracy {p}"
-                )
-                yield tallies["wilson"].row(setting, "wilson (wrong here)")
-                yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
-                if "studentised" in tallies:
-                    yield tallies["studentised"].row(
-                        setting, "cluster bootstrap, bootstrap-t alone"
-                    )
-                used = "beta-binomial" if count < FEW_CLUSTERS else "cluster bootstrap"
-                yield tallies["auto"].row(setting, f"**{used}**")
+def clustered(rng: np.random.Generator, scale: float, *, uneven: bool = False) -> Iterator[Row]:
+    """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or geometric."""
+    batches, columns = max(1, int(4 * scale)), 150
+    for count in (8, 12, 20, 25, 50, 200):
+        for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
+            methods = (
+                ("percentile", "studentised", "auto")
+                if count < FEW_CLUSTERS
+                else ("percentile", "auto")
+            )
+            tallies = {name: Tally() for name in ("wilson", *methods)}
+            for _ in range(batches):
+                sizes = rng.geometric(0.05, count) if uneven else 1 + rng.poisson(19, count)
+                cluster = np.repeat(np.arange(count), sizes)
+                rest = 1 / correlation - 1
+                true = rng.beta(p * rest, (1 - p) * rest, (count, columns))
+                right = rng.random((len(cluster), columns)) < true[cluster]
+                tallies["wilson"].add(wilson(right.sum(axis=0), len(cluster)), p)
+                for method in methods:
+                    estimate = bootstrap_mean(right, rng=rng, clusters=cluster, method=method)
+                    tallies[method].add(estimate.interval, p, right.mean(axis=0))
+            setting = (
+                f"{count} clusters of 20 images ({'uneven' if uneven else 'even'}), "
+                f"correlation {correlation}, accuracy {p}"
+            )
+            yield tallies["wilson"].row(setting, "wilson (wrong here)")
+            yield tallies["percentile"].row(setting, "cluster bootstrap, percentile")
+            if "studentised" in tallies:
+                yield tallies["studentised"].row(setting, "cluster bootstrap, bootstrap-t alone")
+            used = "beta-binomial" if count < FEW_CLUSTERS else "cluster bootstrap"
+            yield tallies["auto"].row(setting, f"**{used}**")
 
 
 def stratified(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -301,7 +305,7 @@ def other_means(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 def calibration(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """ECE over 15 bins of a model whose confidence is too high by a constant."""
     bins = 15
-    settings = ((1000, 0.03, 800), (1000, 0.06, 800), (10_000, 0.06, 600), (1000, 0.0, 400))
+    settings = ((1000, 0.03, 400), (1000, 0.06, 400), (10_000, 0.06, 300), (1000, 0.0, 400))
     for n, gap, simulations in settings:
         tallies = {name: Tally() for name in ("percentile", "basic", "bias-aware")}
         for _ in range(max(4, int(simulations * scale))):
@@ -352,37 +356,45 @@ def paired(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         shares = [(disagreement + difference) / 2, (disagreement - difference) / 2]
         counts = rng.multinomial(n, [*shares, 1 - disagreement], size=simulations)
         tally = Tally()
-        tango = paired_difference(counts[:, 0], counts[:, 1], n)
-        tally.add(tango, difference, (counts[:, 0] - counts[:, 1]) / n)
+        found = accuracy_difference(counts[:, 0], counts[:, 1], n)
+        tally.add(found.interval, difference, found.difference)
         setting = f"n = {n:,}, disagreement {disagreement}, difference {difference}"
-        yield tally.row(setting, "**tango**")
+        yield tally.row(setting, "**tango, McNemar's mid-p**")
+
+    def tests(setting: str, draw: Callable[[], tuple[np.ndarray, dict[str, Any], float]]) -> Row:
         tally = Tally()
-        for only_a, only_b, _ in counts[: max(50, simulations // (40 if n > 1000 else 10))]:
-            a, b = np.zeros(n), np.zeros(n)
-            a[:only_a] = 1
-            b[only_a : only_a + only_b] = 1
-            tally.add(paired_bootstrap(a, b, rng=rng, replicates=300).interval, difference)
-        yield tally.row(setting, "paired bootstrap")
-    tally, count = Tally(), 1000
-    stratum = np.repeat(np.arange(100), 10)
-    for _ in range(max(50, int(count * scale))):
+        for _ in range(max(50, int(1500 * scale))):
+            values, design, truth = draw()
+            found = pair_tests(values, rng=rng, **design)
+            low, high = (limits[0, 1] for limits in found.limits(1 - LEVEL))
+            tally.add(Interval(low, high, "", LEVEL), truth, found.difference[0, 1])
+        return tally.row(setting, "**paired score test**")
+
+    def stratified() -> tuple[np.ndarray, dict[str, Any], float]:
+        stratum = np.repeat(np.arange(100), 10)
         hard = rng.beta(2, 1, 100)[stratum]
-        a, b = rng.random(1000) < hard, rng.random(1000) < np.clip(hard - 0.02, 0, 1)
-        truth = (hard - np.clip(hard - 0.02, 0, 1)).mean()
-        tally.add(paired_bootstrap(a, b, rng=rng, strata=stratum, replicates=300).interval, truth)
-    yield tally.row("100 classes of 10, difference 0.02", "**paired bootstrap, stratified**")
+        easy = np.clip(hard - 0.02, 0, 1)
+        values = np.stack([rng.random(1000) < hard, rng.random(1000) < easy], axis=1)
+        return values, {"strata": stratum}, float((hard - easy).mean())
+
+    def losses() -> tuple[np.ndarray, dict[str, Any], float]:
+        shared = rng.exponential(0.5, (200, 1))
+        values = shared + rng.exponential([0.3, 0.2], (200, 2))
+        return values, {"bounds": None}, 0.1
+
+    yield tests("100 classes of 10, difference 0.02", stratified)
+    yield tests("n = 200, losses with a long tail, difference 0.1", losses)
     for clusters in (8, 12, 16, 20, 25, 50):
-        tally = Tally()
-        for _ in range(max(50, int(2000 * scale))):
+
+        def clustered(clusters: int = clusters) -> tuple[np.ndarray, dict[str, Any], float]:
             code = np.repeat(np.arange(clusters), 1 + rng.poisson(19, clusters))
             hard = rng.beta(3, 1, clusters)[code]
             drop = rng.beta(1, 9, clusters)[code]
-            a, b = rng.random(len(code)) < hard, rng.random(len(code)) < hard * (1 - drop)
-            result = paired_bootstrap(a, b, rng=rng, clusters=code, replicates=300)
-            tally.add(result.interval, 0.75 * 0.1, result.difference)
-        yield tally.row(
-            f"{clusters} clusters of 20, difference 0.075", "**paired bootstrap, clusters**"
-        )
+            drawn = rng.random((len(code), 2))
+            values = drawn < np.stack([hard, hard * (1 - drop)], axis=1)
+            return values, {"clusters": code}, 0.75 * 0.1
+
+        yield tests(f"{clusters} clusters of 20, difference 0.075", clustered)
 
 
 def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -392,7 +404,7 @@ def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """
     values, columns = np.linspace(0.1, 0.9, 9), 200
     ease, weight = np.polynomial.hermite_e.hermegauss(40)
-    batches = max(1, int(10 * scale))
+    batches = max(1, int(5 * scale))
     for objects in (8, 12, 20, 60):
         for spread, slope in ((0.5, 9), (2.0, 9), (0.5, 40), (0.5, 100), (0.5, 0)):
             line = slope * (values - (0.4 if slope < 100 else 0.43))
@@ -455,40 +467,88 @@ def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def ranks(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """All ranks of all models at once; a miss is any model whose true rank is outside."""
-    simulations = max(50, int(1000 * scale))
-    n = 1000
-    for models, step in ((10, 0.0), (10, 0.01), (30, 0.005)):
+    simulations = max(50, int(400 * scale))
+    for models, step, films in (
+        (10, 0.0, 0),
+        (10, 0.01, 0),
+        (30, 0.005, 0),
+        (10, 0.0, 8),
+        (10, 0.0, 20),
+        (10, 0.01, 50),
+    ):
+        n = 20 * films or 1000
         true = 0.76 - step * np.arange(models)
         names = [f"m{index:02d}" for index in range(models)]
         best = 1 + (true[:, None] < true).sum(axis=1)
         worst = models - (true[:, None] > true).sum(axis=1)
-        for method in ("holm", "max-t"):
-            misses, width = 0, 0.0
+        film = np.arange(n) // 20 if films else np.arange(n)
+        misses, width = 0, 0.0
+        for _ in range(simulations):
+            # Shared difficulty of images makes models agree, as real ones do.
+            part = {"films": 0.3, "images": 0.4} if films else {"images": 0.81}
+            right = _hits(rng, true, film, **part)
+            result = rank_intervals(right, names, rng=rng, clusters=film if films else None)
+            misses += bool((result.low > best).any() or (result.high < worst).any())
+            width += float((result.high - result.low).mean())
+        where = f"{films} films of 20 images" if films else f"n = {n:,}"
+        yield Row(
+            f"{models} models, {where}, "
+            + (f"accuracies {step} apart" if step else "equal accuracies"),
+            "**ranks** (mean width)",
+            1 - misses / simulations,
+            width / simulations,
+            binomial_error(1 - misses / simulations, simulations),
+            float("nan"),
+            float("nan"),
+        )
+
+
+def consistency(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """Kappa of being right, of two models of equal accuracy that share the difficulty of images."""
+    simulations = max(50, int(500 * scale))
+    for n, films in ((100, None), (1000, None), *((20 * c, c) for c in (8, 12, 16, 20, 25, 60))):
+        for accuracy in (0.76, 0.95, 0.99):
+            if n * (1 - accuracy) < 5:
+                continue
+            film = np.arange(n) if films is None else np.arange(n) // 20
+            shares = {"films": 0.0 if films is None else 0.3, "images": 0.5}
+            both = np.array([accuracy, accuracy])
+            known = _hits(rng, both, np.arange(2_000_000) // (20 if films else 1), **shares)
+            agreed = float((known[:, 0] == known[:, 1]).mean())
+            chance = accuracy**2 + (1 - accuracy) ** 2
+            truth = (agreed - chance) / (1 - chance)
+            tally = Tally()
             for _ in range(simulations):
-                # Shared difficulty of images makes models agree, as real ones do.
-                right = _correlated(rng, n, true)
-                result = rank_intervals(right, names, method=method, rng=rng)
-                misses += bool((result.low > best).any() or (result.high < worst).any())
-                width += float((result.high - result.low).mean())
-            yield Row(
-                f"{models} models, n = {n:,}, "
-                + (f"accuracies {step} apart" if step else "equal accuracies"),
-                f"**ranks, {method}**",
-                1 - misses / simulations,
-                width / simulations,
-                binomial_error(1 - misses / simulations, simulations),
-                float("nan"),
-                float("nan"),
+                measured = _measured(_hits(rng, both, film, **shares), "set", films)
+                cluster = None if films is None else "film"
+                for made in consistency_records(measured, cluster=cluster):
+                    tally.add_limits(made.low, made.high, truth, made.difference)
+            where = f"n = {n:,}" if films is None else f"{films} films of 20 images"
+            yield tally.row(f"{where}, accuracy {accuracy}, kappa {truth:.2f}", "**kappa**")
+
+
+def calibration_difference(rng: np.random.Generator, scale: float) -> Iterator[Row]:
+    """A sharp and a flat model; the gap between confidence and accuracy is the same at each."""
+    for n, films in ((300, 0), (1000, 0), (5000, 0), (400, 20), (1200, 60)):
+        film = np.arange(n) // 20 if films else np.arange(n)
+        for first, second in ((0.0, 0.0), (0.05, 0.05), (0.1, 0.03)):
+            tally = Tally()
+            for _ in range(max(50, int(600 * scale))):
+                sharp, flat = rng.beta(8, 1, n), rng.beta(1.5, 1.5, n)
+                confidence = np.stack([0.4 + 0.6 * sharp, 0.2 + 0.8 * flat], axis=1)
+                meant = np.clip(confidence - np.array([first, second]), 1e-9, 1 - 1e-9)
+                part = {"films": 0.2, "images": 0.4} if films else {"images": 0.5}
+                values = _hits(rng, meant, film, **part) - confidence
+                bins = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+                drawn = binned_gaps(values, bins, BINS, clusters=film if films else None)
+                found = drawn.errors(rng, 300).pairs()
+                low, high = (limits[0, 1] for limits in found.limits(1 - LEVEL))
+                truth = first - second
+                tally.add(Interval(low, high, "", LEVEL), truth, found.difference[0, 1])
+            where = f"{films} films of 20 images" if films else f"n = {n:,}"
+            yield tally.row(
+                f"{where}, calibration errors {first} and {second}", "**difference, both debiased**"
             )
-
-
-def _correlated(rng: np.random.Generator, n: int, true: np.ndarray) -> np.ndarray:
-    """Right and wrong with a normal factor an image shares over models."""
-    from scipy.special import ndtri
-
-    shared = rng.standard_normal((n, 1))
-    own = rng.standard_normal((n, len(true)))
-    return (0.9 * shared + np.sqrt(1 - 0.81) * own) < ndtri(true)
 
 
 def _hits(
@@ -499,11 +559,12 @@ def _hits(
     films: float = 0.0,
     images: float = 0.8,
 ) -> np.ndarray:
-    """Right and wrong (images, models); ``films`` and ``images`` are parts of a unit variance.
+    """Right and wrong (images, models) at accuracies ``true`` (models,) or (images, models).
 
-    Images are hard for all models alike, films half for all and half for each.
+    ``films`` and ``images`` are parts of a unit normal variance: images are hard for all models
+    alike, films half for all and half for each.
     """
-    count, models = int(film.max()) + 1, len(true)
+    count, models = int(film.max()) + 1, true.shape[-1]
     of_film = rng.standard_normal((count, models)) + rng.standard_normal((count, 1))
     shared = np.sqrt(images) * rng.standard_normal((len(film), 1))
     own = np.sqrt(1 - films - images) * rng.standard_normal((len(film), models))
@@ -571,7 +632,7 @@ def robustness(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Slopes of 1 on probit axes; models spread around an accuracy of 76 % by ``spread`` points."""
-    simulations = max(40, int(400 * scale))
+    simulations = max(40, int(250 * scale))
     for models, n, spread, films in (
         (67, 300, 3, None),
         (67, 300, 6, None),
@@ -579,19 +640,20 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
         (67, 10_000, 6, None),
         (20, 300, 6, None),
         (20, 1000, 3, None),
-        (8, 300, 6, None),
-        (8, 1000, 6, None),
-        (8, 10_000, 6, None),
+        (12, 300, 6, None),
+        (12, 1000, 6, None),
+        (12, 10_000, 6, None),
         (5, 1000, 6, None),
         (67, 100, 1, None),
         (30, 400, 6, 20),
         (30, 160, 6, 8),
+        (30, 240, 6, 12),
         (30, 1000, 6, 50),
     ):
         slope, intercept, naive = Tally(), Tally(), Tally()
         film = np.arange(n) if films is None else np.arange(n) // (n // films)
         part = 0.0 if films is None else 0.3
-        for _ in range(max(40, simulations // 5) if n > 1000 else simulations):
+        for _ in range(simulations):
             x = 0.7 + spread / 30 * rng.standard_normal(models)
             y = x - 0.3 + 0.03 * rng.standard_normal(models)
             old, new = (
@@ -599,11 +661,11 @@ def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                 for p, name in ((x, "old"), (y, "new"))
             )
             (made,) = fit_lines([new], old, axes=["probit"])
-            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.slope)
-            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.intercept)
+            slope.add_limits(made.slope_low, made.slope_high, 1.0, made.line[0])
+            intercept.add_limits(made.intercept_low, made.intercept_high, -0.3, made.line[1])
             there, here = old.estimates(), new.estimates()
             if (
-                models >= 8
+                models >= 12
                 and min(there.min(), here.min()) > 0
                 and max(there.max(), here.max()) < 1
             ):
@@ -686,6 +748,9 @@ PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
     "Effective robustness": robustness,
     "Fits": fits,
     "Strategies for labels": learning,
+    "Error consistency": consistency,
+    "Difference of two calibration errors": calibration_difference,
+    "Clusters of uneven size": partial(clustered, uneven=True),
 }
 
 

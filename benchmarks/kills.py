@@ -19,6 +19,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -346,11 +347,14 @@ def work(line: str, kill: int | None) -> int:
 # --------------------------------------------------------------------------- kills
 
 
+_MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+
+
 def state(folder: Path) -> dict[str, str]:
     """What a job has made: every file by its hash.
 
-    Left out are the ledger of file times, locks of jobs, and the database's own files; of the
-    database the judgements count.
+    Left out are the ledger of file times, the minute when a report was made, and the database's own
+    files; of the database the judgements count.
     """
     found = {}
     for path in sorted(folder.rglob("*")):
@@ -358,7 +362,10 @@ def state(folder: Path) -> dict[str, str]:
         if path.is_symlink():
             found[name] = str(path.readlink())
         elif path.is_file() and not name.startswith(("ledger/", "judgements.db", "__pycache__")):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            text = (
+                _MINUTE.sub(b"", path.read_bytes()) if path.suffix == ".html" else path.read_bytes()
+            )
+            found[name] = hashlib.sha256(text).hexdigest()
     if (folder / "judgements.db").is_file():
         with JudgementStore(folder / "judgements.db") as store:
             said = "\n".join(each.judgement_id for each in store.stream())

@@ -181,3 +181,22 @@ def test_what_cannot_work_is_refused_before_features_are_made(
     model_file(place)
     refused(run("active", *arguments, "--features", "models.py:a"), said)
     assert not calls(place)
+
+
+def test_vectors_have_no_use_for_images(run: Run, place: Path) -> None:
+    refused(
+        run(
+            "active",
+            "next",
+            *arguments(place),
+            "-n",
+            1,
+            "-o",
+            "n.csv",
+            "-s",
+            "random",
+            "--images",
+            "x",
+        ),
+        "--images",
+    )

@@ -183,6 +183,8 @@ def test_a_set_made_again_from_another_source_is_another_set(run: Run, tmp_path:
 def without_checks(folder: Path) -> None:
     """Everything as it was before there were checksums."""
     for path in folder.rglob("*.json"):
+        if path.parent.name == "ledger":
+            continue
         value = json.loads(path.read_text())
         for item in value if isinstance(value, list) else [value]:
             item.pop("check", None)

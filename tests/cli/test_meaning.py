@@ -65,25 +65,28 @@ def test_sets_written_before_open_and_a_changed_meaning_is_found(
 ) -> None:
     build = ["build", "contexts", "--source", "table", "tagged.jsonl", "--subject", "cat"]
     build += ["--subject", "dog", "--minimum", "10", "--more-than", "3", "--name", "tables"]
-    card = json.loads((tables / "card.json").read_text())
+    sealed = json.loads((tables / "card.json").read_text())
     scores = by_subset(run, "tables")
-    # As it was written before what is declared of columns was hashed.
-    old = {**card, "tables": {k: v for k, v in card["tables"].items() if k != "columns"}}
+    # As it was written before what is declared of columns was hashed, and cards had checksums.
+    old = {name: value for name, value in sealed.items() if name not in ("files", "check")}
+    old["tables"] = {k: v for k, v in sealed["tables"].items() if k != "columns"}
     old["content_hash"] = combine(old["tables"])
     write(tables / "card.json", old)
     assert by_subset(run, "tables") == scores
-    (note,) = run("verify", "tables", "--json").json[0]["findings"]
-    assert note["severity"] == "warning" and "column types" in note["message"]
+    ran = run("verify", "tables", "--json")
+    (note,) = ran.json[0]["findings"]
+    assert (ran.code, note["severity"]) == (0, "warning") and "column types" in note["message"]
     assert run(*build).code == 0  # the same set: nothing is written
     assert json.loads((tables / "card.json").read_text()) == old
+    plain = {"kind": "categorical", "multi": True}
     for field, value in (
-        ("columns", {**card["columns"], "subset": {"kind": "categorical", "multi": True}}),
+        ("columns", {**sealed["columns"], "subset": plain}),
         ("clusters", "subset"),
         ("factors", ["subset"]),
     ):
-        write(tables / "card.json", {**card, field: value})
-        ran = run("verify", "tables", "--json")
-        assert ran.code == 1 and "column types" in ran.json[0]["findings"][0]["message"], field
+        write(tables / "card.json", {**sealed, field: value})
+        assert run("verify", "tables").code == 1, field
+        refused(run("score", "-t", "tables"), "card.json")
         write(tables / "card.json", {**old, field: value})
         refused(run(*build), "holds another test set")
 
@@ -230,3 +233,25 @@ def test_images_without_a_prediction_are_said(run: Run, tmp_path: Path, small: l
     (tmp_path / "gaps.csv").write_text("\n".join(["image_id,prediction", *rows]) + "\n")
     ran = run("import", "predictions", "gaps.csv", "-t", "small")
     assert "no prediction for 3 images, such as i07" in ran.err
+
+
+def test_options_that_are_read_and_not_used_are_refused(
+    run: Run, tmp_path: Path, small: list[str]
+) -> None:
+    rows = "\n".join(["image_id,prediction", *(f"{image},c0" for image in small)])
+    (tmp_path / "said.csv").write_text(rows + "\n")
+    np.save(tmp_path / "said.npy", np.zeros((60, 1), np.int16))
+    np.savez(tmp_path / "v.npz", vectors=np.eye(60, dtype=np.float32), ids=np.array(small))
+    write(tmp_path / "local.json", {})
+    for command, word in (
+        ("import predictions said.csv -t small --order name", "--order"),
+        ("import predictions said.csv -t small --array x", "--array"),
+        ("import predictions said.npy -t small --array x", "--array"),
+        ("fetch x --local local.json --mirror http://127.0.0.1:9", "--mirror"),
+        ("score -t small --no-curve --balance class", "--balance"),
+        ("build compose --foregrounds a --backgrounds b --labels folders --classes x", "--classes"),
+        ("build contexts --source metashift a.pkl --general place", "--general"),
+        ("build contexts --source table said.csv --kind stated --object tag", "--object"),
+        ("annotate v.npz -e conse --images here -o x.parquet --class-vectors v.npz", "--images"),
+    ):
+        refused(run(*command.split()), word)

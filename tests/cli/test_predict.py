@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_shards_and_samples(run: Run, tmp_path: Path) -> None:
     refused(run(*base, tmp_path / "parts", "--shard", "3/2"), "3/2")
     sample = run(*base, tmp_path / "parts", "--limit", 9, "--json")
     assert sample.json[0]["n"] == 9
+
+
+def test_pruning_keeps_what_was_predicted_on_samples_and_on_sets_named_by_path(
+    run: Run, tmp_path: Path
+) -> None:
+    for name in ("here", "elsewhere"):
+        make_set(tmp_path / name, images=20 + len(name), broken=())
+    base = ["predict", "-w", tmp_path / "here", "-m", f"{model_file(tmp_path)}:a", "-t"]
+    by_path = tmp_path / "elsewhere/testsets/colours-1"
+    for arguments in (["colours-1"], ["colours-1", "--limit", 5], [by_path]):
+        assert run(*base, *arguments).code == 0
+    assert run("prune", "-w", tmp_path / "here", "--delete", "--json").json == []
+    assert len(list((tmp_path / "here/predictions").glob("*/a@*/run.json"))) == 3
+    assert "everything is stored" in run(*base, by_path).err
+    shutil.rmtree(tmp_path / "here/testsets/colours-1")
+    (waste,) = run("prune", "-w", tmp_path / "here", "--delete", "--json").json
+    assert "no test set here has" in waste["reason"]
+    assert len(run("prune", "-w", tmp_path / "here", "-m", "a", "--json").json) == 2
 
 
 def test_failed_images_are_listed(run: Run, tmp_path: Path) -> None:

@@ -72,6 +72,13 @@ def test_imagenetv2_is_exact_to_the_count(run: Run, shared_data: Path) -> None:
             )
             assert fit["r2"] == pytest.approx(np.corrcoef(x, y)[0, 1] ** 2)
         assert fit["slope_low"] < fit["slope"] < fit["slope_high"]
+        assert fit["corrected_slope"] == pytest.approx(fit["slope"], rel=1e-3)
+    # The paper's line leaves the Fisher vectors out; the folder holds 20 of its 64 models.
+    (slope,) = [r for r in records if r["record"] == "published" and r["metric"] == "slope of top1"]
+    networks = [m for m in sorted(models) if not m.startswith("fv_")]
+    x, y = ([scores[m, name, "top1"]["value"] for m in networks] for name in (SETS[0], SETS[2]))
+    assert slope["ours"] == round(np.polyfit(x, y, 1)[0], 3) == 1.093
+    assert (slope["published"], slope["model"], slope["equal"]) == (1.11, "20 of 64 models", False)
 
 
 def _independent_hits(folder: Path, name: str) -> dict[str, tuple[int, int]]:

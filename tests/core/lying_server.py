@@ -24,10 +24,10 @@ BOMB = gzip.compress(bytes(256 << 20), compresslevel=9)
 
 @dataclass
 class Asked:
-    """One request: its path, where its range starts, and how to answer it."""
+    """One request: its path and headers, where its range starts, and how to answer it."""
 
     path: str
-    host: str
+    headers: dict[str, str]
     start: int | None
     number: int
     send: Callable[[bytes], None]
@@ -87,6 +87,13 @@ def is_too_long(ask: Asked) -> None:
     ask.head(Transfer_Encoding="chunked")
     for _ in range(ENOUGH >> 16):
         ask.send(b"10000\r\n" + bytes(1 << 16) + b"\r\n")
+
+
+def pads_its_chunks(ask: Asked) -> None:
+    """A byte of the file in every 60 kB."""
+    ask.head(Transfer_Encoding="chunked")
+    for _ in range(ENOUGH // 60_000):
+        ask.send(b"1;" + b"x" * 60_000 + b"\r\nx\r\n")
 
 
 def is_longer_than_it_says(ask: Asked) -> None:
@@ -195,6 +202,7 @@ MOODS: tuple[Mood, ...] = (
     gains_and_forgets,
     never_resumes,
     is_too_long,
+    pads_its_chunks,
     is_longer_than_it_says,
     is_too_short,
     states_a_wrong_length,
@@ -261,7 +269,7 @@ class LyingServer:
             wanted = headers.get("range", "").removeprefix("bytes=").removesuffix("-")
             start = int(wanted) if wanted else None
             path = lines[0].split(" ")[1] if " " in lines[0] else ""
-            asked = Asked(path, headers.get("host", ""), start, len(self.requests), send)
+            asked = Asked(path, headers, start, len(self.requests), send)
             self.requests.append(asked)
             if len(self.requests) > 200:
                 raise AssertionError("a client without bounds")
@@ -286,11 +294,13 @@ class Internet:
 
     ``names``    a name's addresses, one list for each time it is looked up; the last one stays
     ``public``   public addresses that stand for this machine
+    ``ports``    ports of this machine that stand for others
     ``reached``  every address and port that a connection was tried to
     """
 
     names: dict[str, list[list[str]]] = field(default_factory=dict)
     public: set[str] = field(default_factory=set)
+    ports: dict[int, int] = field(default_factory=dict)
     reached: list[tuple[str, int]] = field(default_factory=list)
 
 
@@ -313,6 +323,7 @@ def internet(monkeypatch: pytest.MonkeyPatch) -> Internet:
         made.reached.append(address[:2])
         if address[0] in made.public:
             address = ("127.0.0.1", address[1])
+        address = (address[0], made.ports.get(address[1], address[1]))
         if not address[0].startswith("127."):
             raise ConnectionRefusedError(f"a test tried to reach {address}")
         connect(self, address)

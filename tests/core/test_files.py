@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,12 @@ from heldout.core.files import (
     is_unfinished,
     left_over,
     read_json,
-    read_versioned_json,
     remove_folder,
+    sealed,
     write_bytes,
     write_json,
 )
+from heldout.core.schema import read_facts
 
 
 def names(folder: Path) -> list[str]:
@@ -234,12 +236,12 @@ def test_json_says_what_is_wrong_with_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="schema_version"):
         write_json(path, {"a": 1})
     write_json(path, {"schema_version": 2, "é": [1.5, None]})
-    assert read_versioned_json(path, version=2)["é"] == [1.5, None]
+    assert read_facts(path, dict[str, Any], newest=2)["é"] == [1.5, None]
     with pytest.raises(BadFile, match="upgrade heldout"):
-        read_versioned_json(path, version=1)
+        read_facts(path, dict[str, Any], newest=1)
     path.write_text("[1]")
     with pytest.raises(BadFile, match="no schema_version"):
-        read_versioned_json(path, version=1)
+        read_facts(path, dict[str, Any], newest=1)
     assert canonical_json({"b": 1, "a": 2}) == canonical_json({"a": 2, "b": 1})
     with pytest.raises(ValueError, match="not JSON compliant"):
         canonical_json(float("nan"))
@@ -278,3 +280,23 @@ def test_a_checksum_differs_for_every_flipped_byte_and_for_exchanged_sectors(siz
         data[place] ^= 1 << place % 8
     if size > 8192:
         assert checksum(data[4096:8192] + data[:4096] + data[8192:]) != known
+
+
+def test_a_sealed_record_is_read_unless_a_value_or_a_name_in_it_changed(tmp_path: Path) -> None:
+    record = {"schema_version": 1, "counts": {"é": 3, "b": [1.5, None, True]}}
+    path = tmp_path / "r.json"
+    write_json(path, sealed(record))
+    assert read_facts(path, dict, newest=1) == record
+    whole = path.read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        try:
+            read = read_facts(path, dict, newest=1)
+        except BadFile:
+            refused += 1
+        else:  # white space, or the name of the check itself
+            assert all(read[name] == value for name, value in record.items())
+    assert refused > len(whole) / 2
+    write_json(path, record)
+    assert read_facts(path, dict, newest=1) == record, "as written before"

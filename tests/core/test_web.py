@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heldout.core.web import Patience, Refused, Unanswered, WebClient, is_public, masked
+from heldout.core.web import BadAddress, Patience, Unanswered, WebClient, is_public, masked
 from tests.core.lying_server import (
     DATA,
     ENOUGH,
@@ -58,7 +58,7 @@ def test_no_mood_of_a_server_makes_a_file_endless(
     web, pauses = client(liar.url(), silence=0.2)
     try:
         _, data = web.get(liar.url())
-    except (Refused, Unanswered):
+    except (BadAddress, Unanswered):
         data = b""
     web.close()
     assert len(data) <= SIZE
@@ -107,7 +107,7 @@ def test_a_redirect_to_a_private_address_is_not_followed(
     liar.mood = to(secret.url(host))
     for named in ("open.test", "127.0.0.1"):  # also a private server may not lead elsewhere
         web, _ = client(liar.url(named))
-        with web, pytest.raises(Refused, match="private address"):
+        with web, pytest.raises(BadAddress, match="private address"):
             web.get(liar.url(named))
     secret.close()
     assert not secret.requests
@@ -123,11 +123,14 @@ def test_a_redirect_to_a_public_address_is_followed(liar: LyingServer, internet:
         "mixed.test": [["10.0.0.5", "93.184.215.15"]],
     }
     liar.mood = to(other.url("mixed.test"))
-    web, _ = client(liar.url("open.test"))
+    named = liar.url("me:secret@open.test")
+    web, _ = client(named)
     with web:
-        assert web.get(liar.url("open.test")) == (200, DATA)
+        assert web.get(named) == (200, DATA)
     other.close()
-    assert other.requests[0].host == f"mixed.test:{other.port}"
+    assert other.requests[0].headers["host"] == f"mixed.test:{other.port}"
+    assert "authorization" in liar.requests[0].headers  # and not where it leads
+    assert "authorization" not in other.requests[0].headers
     assert internet.reached == [(PUBLIC, liar.port), ("93.184.215.15", other.port)]
 
 
@@ -140,8 +143,27 @@ def test_a_private_server_may_lead_to_itself(liar: LyingServer, internet: Intern
     web, _ = client(liar.url("nas.test"))
     with web:
         assert web.get(liar.url("nas.test")) == (200, DATA)
-        with pytest.raises(Refused, match=r"127\.0\.0\.1, which is a private address"):
+        with pytest.raises(BadAddress, match=r"127\.0\.0\.1, which is a private address"):
             web.get(liar.url("127.0.0.1"))  # the same machine by a name that nobody gave
+
+
+def test_a_private_server_may_lead_to_itself_encrypted(
+    liar: LyingServer, internet: Internet
+) -> None:
+    internet.names = {"nas.test": [["127.0.0.1"]]}
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        internet.ports = {80: liar.port, 443: closing.getsockname()[1]}
+    for target, reached in (
+        ("https://nas.test/a", [80, 443]),
+        ("https://nas.test:8443/a", [80]),
+        ("http://nas.test:443/a", [80, 443]),
+    ):
+        internet.reached.clear()
+        liar.mood = to(target)
+        web, _ = client("http://nas.test/a", attempts=1)
+        with web, pytest.raises((BadAddress, Unanswered)):
+            web.get("http://nas.test/a")
+        assert internet.reached == [("127.0.0.1", port) for port in reached]
 
 
 def test_a_name_that_becomes_private_is_not_followed_there(
@@ -152,7 +174,7 @@ def test_a_name_that_becomes_private_is_not_followed_there(
     internet.names = {"rebinds.test": [[PUBLIC], ["127.0.0.1"]]}
     liar.mood = lambda ask: ask.head(Content_Length=SIZE)  # closes: the next attempt looks it up
     web, _ = client(liar.url("rebinds.test"))
-    with web, pytest.raises(Refused, match="private address"):
+    with web, pytest.raises(BadAddress, match="private address"):
         web.get(liar.url("rebinds.test"))
     assert internet.reached == [(PUBLIC, liar.port)]
 
@@ -172,14 +194,14 @@ def test_a_redirect_to_what_is_not_the_web(
 ) -> None:
     liar.mood = to(target)
     web, _ = client(liar.url())
-    with web, pytest.raises((Refused, Unanswered)):
+    with web, pytest.raises((BadAddress, Unanswered)):
         web.get(liar.url())
     assert set(internet.reached) == {("127.0.0.1", liar.port)}
 
 
 def test_addresses_that_are_none(internet: Internet) -> None:
     for url in ("http://127.0.0.1:secret/x", "http:///x", f"http://{'a' * 70}.test/x"):
-        with pytest.raises((Refused, Unanswered)) as caught, client(url)[0] as web:
+        with pytest.raises((BadAddress, Unanswered)) as caught, client(url)[0] as web:
             web.get(url)
         assert "secret" not in str(caught.value)
     assert not internet.reached
@@ -194,8 +216,9 @@ def test_a_proxy_is_used_but_not_to_reach_what_is_private(
         # The name is known to the proxy alone, which answers in its place.
         assert web.get("http://open.test/set.npy") == (200, DATA)
         assert liar.requests[0].path == "http://open.test/set.npy"
+        assert "proxy-authorization" in liar.requests[0].headers
         for host in (METADATA, "localhost"):
-            with pytest.raises(Refused, match="private address"):
+            with pytest.raises(BadAddress, match="private address"):
                 web.get(f"http://{host}/set.npy")
     assert len(liar.requests) == 1
     monkeypatch.setenv("no_proxy", "open.test")
@@ -242,7 +265,7 @@ def test_encryption_is_for_the_name_not_for_the_address(
     with web, pytest.raises(Unanswered, match="CERTIFICATE_VERIFY_FAILED"):
         web.get(elsewhere)
     web, _ = client(named, attempts=1)
-    with web, pytest.raises(Refused, match="without encryption"):
+    with web, pytest.raises(BadAddress, match="without encryption"):
         web.get(named)
     serving.join(5)
     listening.close()
@@ -258,6 +281,7 @@ def test_encryption_is_for_the_name_not_for_the_address(
         ("http://me:sec@ret@host/a", "http://***@host/a"),
         ("https://host/a.zip?sig=secret#secret", "https://host/a.zip?***"),
         ("http://me:secret/word@host/a", "an address that is not valid"),
+        ("me:secret@host/a", "an address that is not valid"),
         ("http://[secret@host/a", "an address that is not valid"),
     ],
 )

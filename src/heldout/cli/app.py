@@ -22,7 +22,8 @@ from heldout.core.workspace import Workspace
 from heldout.front import GROUPS, VERBS, Verb
 
 _PLACES = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR})
-_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PLACES |= {errno.ENAMETOOLONG, errno.ELOOP}
+_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _TEMPORARY = re.compile(r"\.tmp-(?:hold|[0-9a-f]{32})-(?:old-)?")
 
 FRONT = (
@@ -367,15 +368,22 @@ def invoke(arguments: Sequence[str]) -> int:
     return int(code or EXIT_DONE)
 
 
+def _file_for_a_folder(error: OSError) -> bool:
+    """Whether a folder could not be made because a file has its name."""
+    alone = error.errno == errno.EEXIST and error.filename2 is None
+    return alone and Path(os.fsdecode(error.filename)).is_file()
+
+
 def _place_line(error: OSError) -> str | None:
     """What the user can fix about a place on disk, on one line; None for any other error."""
-    if error.errno in _ROOM:
+    # NumPy says how much of an array it has written, and no number.
+    if error.errno in _ROOM or (error.errno is None and " requested and " in str(error)):
         fix = "make room, or use another --workspace; the same command again goes on from here"
-    elif error.errno in _PLACES and error.filename is not None:
+    elif error.filename is not None and (error.errno in _PLACES or _file_for_a_folder(error)):
         fix = "check the path and its permissions"
     else:
         return None
     # Files are written beside where they go and then renamed: the user knows the second name.
     path = error.filename if error.filename2 is None else error.filename2
     where = "" if path is None else f"{_TEMPORARY.sub('', os.fsdecode(path))}: "
-    return f"{where}{error.strerror}: {fix}"
+    return f"{where}{error.strerror or error}: {fix}"

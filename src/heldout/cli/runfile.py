@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, BadFile, NotFound, UserError
-from heldout.core.files import write_text
+from heldout.core.files import check_writable, write_text
 from heldout.core.records import Count, Table, to_json
 from heldout.core.request import Request, Seed, argument, fields, make, option
 from heldout.core.schema import Document, read
@@ -165,6 +166,7 @@ def execute(runfile: RunFile, values: Mapping[str, Any], context: Context) -> Re
 def _run_step(name: str, given: dict[str, Any], context: Context) -> Result:
     verb, kind = find_step(name)
     save = given.pop("save", None)
+    check_writable(Path(save) if save is not None else None)
     if "workspace" in given:
         context = Context(Workspace(Path(given.pop("workspace"))), talk=context.talk)
     if kind:
@@ -313,24 +315,29 @@ def _expand(value: Any, known: Mapping[str, Any]) -> Any:
 
 def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
     """Ours beside the published value, where both exist."""
+    from statistics import linear_regression
+
     counted = {(r.testset, r.model, r.name): r.value for r in records if isinstance(r, Count)}
     ours = {
         (r.model, r.testset, r.name): r.value  # a rank is another number than its metric
         for r in records
         if r.record == "score" and r.slice == "all"
     }
-    # Least squares, as papers fit; of several fits the last.
-    lines = {(r.testset, r.axes): r for r in records if r.record == "fit"}
     found = []
     for entry in runfile.published:
         model, testset = entry.get("model"), entry["testset"]
-        if "line" in entry:
-            name, number = f"slope on {entry['line']} axes", entry["slope"]
-            fit, value, equal = lines.get((testset, entry["line"])), None, False
-            if fit is not None:
-                model = f"{fit.models} of {entry['models']} models"
-                value = round(fit.least_squares_slope, 3)
-                equal = fit.models == entry["models"] and round(value, 2) == number
+        if "slope" in entry:
+            name, number = "slope of top1", entry["slope"]
+            x, y = (
+                {m: share for (m, *about), share in ours.items() if about == [where, "top1"]}
+                for where in (entry["baseline"], testset)
+            )
+            common = [m for m in x.keys() & y.keys() if not fnmatchcase(m, entry["exclude"])]
+            value, model = None, f"{len(common)} of {entry['models']} models"
+            if len(common) > 1:
+                fit = linear_regression([x[m] for m in common], [y[m] for m in common])
+                value = round(fit.slope, 3)
+            equal = len(common) == entry["models"] and round(value or 0.0, 2) == number
         elif "count" in entry:
             name, number = entry["count"], entry["value"]
             value = counted.get((testset, model, name))

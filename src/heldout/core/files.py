@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader
 from itertools import chain
@@ -33,6 +33,7 @@ _TEMPORARY = ".tmp-"
 _HOLD = f"{_TEMPORARY}hold-"
 _NAME = re.compile(r"\.tmp-(?:hold|([0-9a-f]{8})[0-9a-f]{24})-(old-)?")
 _SECTOR = 4096
+_MANY_DIGITS = re.compile("[0-9]{19}")
 _LONGEST = 200  # bytes of a name up to which its temporary name has all of it
 _swept: set[Path] = set()
 
@@ -43,7 +44,7 @@ def atomic_path(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
     ``durable``  forced onto the disk first; not for what may be lost with the power
     """
-    with _own(path, Path.touch) as temporary:
+    with _own(path) as temporary:
         try:
             yield temporary
             if durable:
@@ -63,7 +64,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     first and removed last: nothing is lost, but an interruption between the two renames leaves
     the old folder under its temporary name.
     """
-    with _own(path, Path.mkdir) as temporary:
+    with _own(path, folder=True) as temporary:
         old: Path | None = None
         try:
             yield temporary
@@ -85,7 +86,7 @@ def atomic_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+def _own(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """A new temporary beside ``path``, held by this process for the block."""
     _sweep_once(path.parent)
     with ExitStack() as stack:
@@ -93,16 +94,21 @@ def _own(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
             temporary = _beside(path)
             with suppress(FileNotFoundError):  # swept before it was held
                 path.parent.mkdir(parents=True, exist_ok=True)
-                make(temporary)
-                stack.enter_context(locked(temporary))
+                if folder:
+                    temporary.mkdir()
+                new = 0 if folder else os.O_CREAT | os.O_EXCL
+                stack.enter_context(locked(temporary, flags=new))
                 break
         yield temporary
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
+def locked(
+    path: Path, *, shared: bool = False, wait: bool = True, flags: int = 0
+) -> Iterator[bool]:
     """Lock the file or folder at ``path`` for the block; False where there are no locks.
 
+    ``flags``  further ones to open a file with, such as ``os.O_CREAT``
     BlockingIOError where another has it and this one does not ``wait``; FileNotFoundError where
     it is not there, or has been removed or replaced while this one waited.
     """
@@ -112,8 +118,10 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[b
     import fcntl
 
     how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
-    # A network file system wants a lock's file open for writing; folders cannot be.
-    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:  # a network file system wants a lock's file open for writing
+        handle = os.open(path, os.O_RDWR | flags, 0o666)
+    except IsADirectoryError:
+        handle = os.open(path, os.O_RDONLY)
     try:
         known = True
         try:
@@ -138,8 +146,7 @@ def lock_file(path: Path, *, shared: bool = False) -> Iterator[None]:
         while True:
             with suppress(FileNotFoundError):  # removed before it was held
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
-                stack.enter_context(locked(path, shared=shared))
+                stack.enter_context(locked(path, shared=shared, flags=os.O_CREAT))
                 break
         yield
 
@@ -355,22 +362,49 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
     ``unique_keys`` refuses an object with a key twice, of which JSON readers keep the last only.
     """
 
-    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise BadFile(path, f"{twice!r} is there twice", fix="write it once")
-        return found
-
     try:
-        return json.loads(path.read_bytes(), object_pairs_hook=checked if unique_keys else None)
+        return parse_json(path.read_bytes(), unique_keys=unique_keys)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise NotFound(f"no file {path}", fix="check the path") from None
-    except (ValueError, RecursionError) as error:  # also an integer of thousands of digits
+    except ValueError as error:
         raise BadFile(
             path, f"not valid JSON ({error})", fix="fetch or write the file again"
         ) from None
+
+
+def parse_json(data: bytes | str, *, unique_keys: bool = False) -> Any:
+    """The value of JSON text that every other writer can write again; else a ValueError.
+
+    Refused are NaN, halves of characters, nesting deeper than Python's calls, and integers of more
+    than 64 bits, which neither tables nor arrays hold.
+    """
+    import msgspec
+
+    if isinstance(data, bytes):
+        data = data.decode(json.detect_encoding(data))
+    try:
+        value = msgspec.json.decode(data)
+        if unique_keys or _MANY_DIGITS.search(data):
+            json.loads(data, object_pairs_hook=_once if unique_keys else None, parse_int=_int64)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
+def _int64(digits: str) -> int:
+    value = int(digits)
+    if not -(2**63) <= value < 2**64:
+        raise ValueError(f"the integer {digits[:24]} has more than 64 bits")
+    return value
 
 
 def read_versioned_json(path: Path, *, version: int) -> dict[str, Any]:

@@ -18,12 +18,12 @@ import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from heldout.core.errors import BadFile
-from heldout.core.files import check_version, existing_file, read_json, write_text
+from heldout.core.files import check_version, existing_file, read_json, unsealed, write_text
 
 T = TypeVar("T")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
@@ -39,6 +39,18 @@ def read(path: Path, kind: type[T], *, fix: str = "") -> T:
     ``fix`` is what to do about a wrong file, such as the command that writes it again.
     """
     return convert(read_plain(path), kind, where=path, fix=fix)
+
+
+def read_facts(path: Path, kind: type[T], *, newest: int, fix: str = "") -> T:
+    """The object in a JSON file, checked against a TypedDict; what that does not name is kept.
+
+    One that is not as it was written is refused.
+    """
+    value = read_plain(path)
+    check_version(value, path, newest)
+    value = unsealed(value, path, fix=fix or "restore it")
+    convert(value, kind, where=path, fix=fix)
+    return cast("T", value)
 
 
 def convert(value: object, kind: type[T], *, where: Path, fix: str = "") -> T:

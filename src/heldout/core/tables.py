@@ -7,13 +7,13 @@ never depends on how far a reader looked ahead, and identifiers such as ``007`` 
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import BadFile, NotFound
-from heldout.core.files import FORMULA, csv_text_of
+from heldout.core.files import FORMULA, csv_text_of, parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,8 +120,8 @@ def _read_json_lines(path: Path) -> list[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line)
-                except (ValueError, RecursionError) as error:
+                    row = parse_json(line)
+                except ValueError as error:
                     raise BadFile(
                         path, f"line {number} is not valid JSON ({error})", fix="correct that line"
                     ) from None
@@ -157,24 +157,91 @@ def table_from_rows(rows: Sequence[Mapping[str, Any]], path: Path) -> pa.Table:
     return pa.table(columns)
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | None = None) -> Any:
+    """A Parquet file whose values Python can hold; ``columns`` those wanted, all by default.
+
+    ``schema``  columns that must be there, cast to its types; the others stay as they are
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not path.is_file():
+        raise NotFound(f"no file {path}", fix="write or fetch it again")
+    with _readable(path):
+        table = pq.read_table(path, columns=columns, partitioning=None)
+        _check_values(table, path)
+    for field in schema or ():
+        if field.name not in table.column_names:
+            needed = ", ".join(schema.names)
+            raise BadFile(path, f"lacks the column {field.name}", fix=f"it needs {needed}")
+        column = table[field.name]
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type)
+            except pa.ArrowException:
+                raise BadFile(
+                    path,
+                    f"has a column {field.name} that is not {field.type}",
+                    fix="write it again",
+                ) from None
+            table = table.set_column(table.column_names.index(field.name), field, column)
+    return table
+
+
+def parquet_batches(path: Path, *, size: int, options: Any = None, **given: Any) -> Iterator[Any]:
+    """The rows of a Parquet file, ``size`` at a time, whose values Python can hold.
+
+    ``options``  of ``pyarrow.parquet.ParquetFile``; ``given`` goes to its ``iter_batches``
+    """
+    import pyarrow.parquet as pq
+
+    with _readable(path), pq.ParquetFile(path, **(options or {})) as opened:
+        for batch in opened.iter_batches(size, **given):
+            _check_values(batch, path)
+            yield batch
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    import pyarrow as pa
+
     try:
-        table = pq.read_table(path, partitioning=None)
+        yield
     except (pa.ArrowException, OSError) as error:
         raise BadFile(
             path, f"cannot be read as Parquet ({_first_line(error)})", fix="write or fetch it again"
         ) from None
-    columns = {}
+
+
+def _check_values(table: Any, path: Path) -> None:
+    """Refuse two columns of one name, text that is not UTF-8, and times that Python does not have."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = table.schema.names
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise BadFile(path, f"has two columns {twice[0]!r}", fix="give each its own name")
+    table.validate(full=True)
+    for field in table.schema:
+        if pa.types.is_temporal(field.type):
+            try:
+                pc.min_max(table[field.name]).as_py()
+            except (ValueError, OverflowError) as error:
+                raise BadFile(
+                    path, f"column {field.name!r} is out of range ({error})", fix="write it as text"
+                ) from None
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    import pyarrow as pa
+
+    table = read_parquet(path)
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if name in columns:
-            raise BadFile(path, f"has two columns {name!r}", fix="give each its own name")
         if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
-        columns[name] = column
-    return pa.table(columns)
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, column.cast(column.type.value_type))
+    return table
 
 
 def typed_text(column: Any) -> Any:

@@ -40,7 +40,7 @@ _FAILURES = (
 Origin: TypeAlias = tuple[str, int]
 
 
-class Refused(Exception):
+class BadAddress(Exception):
     """This address does not give what was asked for; ``str`` says why in a few words."""
 
 
@@ -83,6 +83,8 @@ def masked(url: str) -> str:
         parts = urlsplit(url)
         parts.port  # noqa: B018  raises where a part of a password may stand in its place
     except ValueError:
+        parts = urlsplit("")
+    if not parts.netloc:
         return "an address that is not valid"
     user, _, host = parts.netloc.rpartition("@")
     place = parts._replace(
@@ -109,8 +111,8 @@ def is_public(address: str) -> bool:
 class WebClient:
     """Asks one address, and what it redirects to, for the bytes of files.
 
-    ``named``  an address that the user named: its host may be private. What it redirects to, and a
-               name that led to a public address before, may not
+    ``named``  an address that the user named, or none: its host may be private. What it redirects
+               to, and a name that led to a public address before, may not
     ``most``   bytes that a file may have
 
     Names are resolved here and the address that was checked is the one connected to, so what a
@@ -160,7 +162,7 @@ class WebClient:
                         data += chunk
                         got = max(got, len(data))
                         if got > self.most:
-                            raise Refused(f"has {got:,} bytes or more, which is too many")
+                            raise BadAddress(f"has {got:,} bytes or more, which is too many")
                     return answer.status_code, bytes(data)
             except Unanswered as error:
                 failures += 1
@@ -170,15 +172,15 @@ class WebClient:
         request = self._client.build_request("GET", _parsed(url), headers=headers)
         for _ in range(_REDIRECTS + 1):
             if request.url.scheme not in ("http", "https") or not request.url.host:
-                raise Refused("leads to what is not a web address")
+                raise BadAddress("leads to what is not a web address")
             response = self._client.send(request, stream=True)
             if response.next_request is None:
                 return response
             response.close()  # without reading it
             if (request.url.scheme, response.next_request.url.scheme) == ("https", "http"):
-                raise Refused("redirects to an address without encryption")
+                raise BadAddress("redirects to an address without encryption")
             request = response.next_request
-        raise Refused(f"redirects more than {_REDIRECTS} times")
+        raise BadAddress(f"redirects more than {_REDIRECTS} times")
 
     def close(self) -> None:
         """Close all connections."""
@@ -195,7 +197,7 @@ def _parsed(url: str) -> httpx.URL:
     try:
         return httpx.URL(url)
     except httpx.InvalidURL:  # its text may hold a part of a password
-        raise Refused("is not an address") from None
+        raise BadAddress("is not an address") from None
 
 
 def _origin(url: httpx.URL) -> Origin:
@@ -214,7 +216,7 @@ class _Guard(httpcore.NetworkBackend):
         self._sockets = httpcore.SyncBackend()
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The IP addresses of a host that may be connected to; ``Refused`` where there are none."""
+        """The IP addresses of a host that may be connected to; ``BadAddress`` where there are none."""
         try:
             answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -227,7 +229,7 @@ class _Guard(httpcore.NetworkBackend):
             if self._is_private:
                 return found
         if not public:
-            raise Refused(f"leads to {found[0]}, which is a private address")
+            raise BadAddress(f"leads to {found[0]}, which is a private address")
         return public
 
     def connect_tcp(
@@ -271,7 +273,7 @@ class _Bounded(httpcore.NetworkStream):
         if self._waited >= self._silence:
             raise httpcore.ReadTimeout("sends too slowly")
         if self._got > self.most:
-            raise Refused(f"sends more than {self.most:,} bytes")
+            raise BadAddress(f"sends more than {self.most:,} bytes")
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -347,7 +349,7 @@ class _Transport(httpx.BaseTransport):
             )
         place = httpx.URL(proxy if "://" in proxy else f"http://{proxy}")
         if place.scheme not in ("http", "https"):
-            raise Refused(f"would be asked through the {place.scheme} proxy of the environment")
+            raise BadAddress(f"would be asked through the {place.scheme} proxy of the environment")
         return httpcore.HTTPProxy(
             str(place.copy_with(userinfo=b"")),
             (place.username, place.password) if place.userinfo else None,

@@ -224,6 +224,8 @@ class ImportTestsetRequest(Request, frozen=True, kw_only=True):
         unused(self, f"{{format}} {format}", *(name for name in every if name not in used))
         if format == "imagenet-m" and self.parent is None:
             raise RequestError("{parent} is missing", fix="name the set that images are part of")
+        if format == "clip-geoyfcc":
+            needs(self, "id_column", "frame")
 
 
 class ImportTruthRequest(Request, frozen=True, kw_only=True):
@@ -341,3 +343,4 @@ class FetchRequest(Request, frozen=True, kw_only=True):
         """A list of sets fetches nothing."""
         if self.testset is None:
             unused(self, "a list of test sets", "out", "local", "mirrors")
+        excludes(self, "local", "mirrors")

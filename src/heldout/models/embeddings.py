@@ -20,10 +20,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from heldout.core.arrays import load_array, load_arrays
 from heldout.core.engine import JobResults, Progress, Shard, Threads, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import ShardsMissing, map_units
 from heldout.core.engine.results import remove_job, working
@@ -40,13 +41,13 @@ from heldout.core.files import (
     checksum,
     damaged,
     mapped,
-    read_versioned_json,
     sealed,
     sha256_file,
     sha256_text,
     write_json,
     write_text,
 )
+from heldout.core.schema import read_facts
 from heldout.core.workspace import Workspace, slug
 from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset.testset import TestSet
@@ -65,6 +66,16 @@ WORK = "embed-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 _HEAD, _VECTORS, _IDS = "embedding.json", "vectors.npy", "ids.txt"
 _IDS_FIX = "write one id per line, in the order of the rows"
+
+
+class _Head(TypedDict):
+    """``embedding.json``; what else is known of the origin stands beside these."""
+
+    rows: int
+    dimension: int
+    dtype: str
+    failures: NotRequired[dict[str, str]]
+    files: NotRequired[dict[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +149,7 @@ def embed(
     work = EmbedWork(files, encoder)
     known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
     vectors = np.empty((len(ids), encoder.dimension), np.float32)
-    noted = known.facts["failures"] if known is not None else {}
+    noted = known.facts.get("failures", {}) if known is not None else {}
     failures = {row: noted[image] for row, image in enumerate(ids) if image in noted}
 
     def make(some: Sequence[Unit], share: Shard | None) -> None:
@@ -289,47 +300,29 @@ def read_embeddings(path: Path) -> Embeddings:
     if not ids.is_file():
         raise NotFound(f"{path} has no ids beside it", fix=f"{_IDS_FIX}, to {ids.name}")
     facts["ids_sha256"] = sha256_file(ids)
-    return _checked(path, _load(path), _read_ids(ids), facts)
+    return _checked(path, load_array(path, mapped=True), _read_ids(ids), facts)
 
 
 def _read_folder(path: Path) -> Embeddings:
     if not (path / _HEAD).is_file():
         raise NotFound(f"{path} has no {_HEAD}", fix="give a folder that heldout annotate wrote")
-    head = read_versioned_json(path / _HEAD, version=SCHEMA_VERSION)
-    for name, known in head.pop("files", {}).items():
+    head = read_facts(path / _HEAD, _Head, newest=SCHEMA_VERSION, fix="embed again")
+    for name, known in head.get("files", {}).items():
         if not (path / name).is_file() or checksum(mapped(path / name)) != known:
             raise damaged(path / name, "remove the folder: the same command embeds again")
-    found = _checked(path / _VECTORS, _load(path / _VECTORS), _read_ids(path / _IDS), head)
-    if len(found) != head.get("rows"):
+    ids = _read_ids(path / _IDS)
+    found = _checked(path / _VECTORS, load_array(path / _VECTORS, mapped=True), ids, head)
+    if len(found) != head["rows"]:
         raise BadFile(
-            path / _HEAD, f"says {head.get('rows')} rows, there are {len(found)}", fix="embed again"
+            path / _HEAD, f"says {head['rows']} rows, there are {len(found)}", fix="embed again"
         )
     return found
 
 
 def _read_npz(path: Path, facts: Mapping[str, Any]) -> Embeddings:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            # What is named may be images or texts.
-            names = next((n for n in ("ids", "image_ids", "texts") if n in arrays), "ids")
-            vectors, ids = arrays["vectors"], arrays[names]
-    except KeyError:
-        raise BadFile(path, "lacks the arrays vectors and ids", fix="save both") from None
-    except (OSError, ValueError) as error:
-        raise BadFile(
-            path, f"cannot be read ({error})", fix="save it again without objects"
-        ) from None
+    # What is named may be images or texts.
+    vectors, ids = load_arrays(path, "vectors", ("ids", "image_ids", "texts"))
     return _checked(path, vectors, [str(name) for name in ids.ravel().tolist()], facts)
-
-
-def _load(path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise NotFound(f"no file {path}", fix="embed again")
-    try:
-        made: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadFile(path, f"is not an array of numbers ({error})", fix="save it again") from None
-    return made
 
 
 def _read_ids(path: Path) -> list[str]:

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import product, zip_longest
 
 import numpy as np
 
+from heldout.core.errors import UserError
 from heldout.data.judgements.judgement import CATEGORIES
 from heldout.data.labels.label_space import LabelSpace
 from heldout.measure.mistakes.categories import (
@@ -106,6 +107,12 @@ class MistakeSection:
                 columns = tuple(sorted(parse_slice(record.slice)))
                 by_model = self.slices.setdefault(columns, {}).setdefault(model, {})
                 by_model.setdefault(record.slice, {})[record.category] = record
+        for model, category in product(self.shown, [ALL, *self.categories]):
+            if self.get(model, category) is None:
+                raise UserError(
+                    f"the records lack the tally {category!r} of {model} on {testset}",
+                    fix="report all records that --save wrote",
+                )
         found: dict[str, dict[str, Score]] = {}
         for s in scores:
             if (s.testset, s.truth, s.slice) == (testset, truth, ALL):

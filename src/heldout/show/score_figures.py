@@ -72,9 +72,10 @@ def confidence_band(fit: Fit, at: FloatArray) -> FloatArray:
     if fit.covariance is None or fit.slope_high is None or fit.covariance[0] <= 0:
         return np.empty((0, 3))
     slope, both, intercept = fit.covariance
-    quantile = (fit.slope_high - fit.slope) / np.sqrt(slope)
+    rise, start = fit.line
+    quantile = (fit.slope_high - rise) / np.sqrt(slope)
     half = quantile * np.sqrt(np.maximum(slope * at**2 + 2 * both * at + intercept, 0.0))
-    middle = fit.slope * at + fit.intercept
+    middle = rise * at + start
     return np.stack([at, middle - half, middle + half], axis=1)
 
 
@@ -114,19 +115,19 @@ def _scatter(view: ReportView, changes: Sequence[Change], axes: str, fit: Fit | 
     caption, alt = f"{models}; dashed: equal accuracy.", ""
     if fit is not None:
         titles["off"] = "off the line"
-        slope = f"{fit.slope:.3f}"
+        slope = f"{fit.line[0]:.3f}"
         if fit.slope_low is not None and fit.slope_high is not None:
             slope += f" ({fit.slope_low:.3f} to {fit.slope_high:.3f})"
         of = plural(fit.models, "model")
         caption += f" Line: slope {slope}, R² {fit.r2:.3f}, through {of}."
-        alt = f" The fitted line has slope {fit.slope:.2f} and R² {fit.r2:.3f}."
+        alt = f" The fitted line has slope {fit.line[0]:.2f} and R² {fit.r2:.3f}."
         band = confidence_band(fit, np.linspace(*x_domain, 48)).tolist()
         if band:
             layers.append(charts.band([{"x": a, "y": b, "y2": c} for a, b, c in band], x, y))
             caption += f" Band: pointwise, of the line; {fit.interval}."
         elif fit.reason:
             caption += f" No interval: {fit.reason}."
-        fitted = line_ends(fit.slope, fit.intercept, x_domain, y_domain)
+        fitted = line_ends(*fit.line, x_domain, y_domain)
         layers.append(charts.line(fitted, x, y))
     below = sum(c.difference < 0 for c in changes)
     mean = sum(c.difference for c in changes) / len(changes)
@@ -159,7 +160,8 @@ def _scatter_row(axes: str, change: Change, fit: Fit | None) -> Row:
         row[f"{key}_text"] = str(replace(score_cell(score), text=text))
     row["change"] = f"{points(change.difference, digits=2)} points"
     if fit is not None:
-        expected = float(from_axes(np.array([fit.slope * row["x"] + fit.intercept]), axes)[0])
+        slope, intercept = fit.line
+        expected = float(from_axes(np.array([slope * row["x"] + intercept]), axes)[0])
         row["residual"] = change.new.value - expected
         row["off"] = f"{points(row['residual'], digits=2)} points"
     return row

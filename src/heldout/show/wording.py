@@ -33,7 +33,8 @@ _INTERVALS = {
     "clopper-pearson": "Clopper–Pearson",
     "cluster-wilson": "Wilson over clusters",
     "cluster-bootstrap-studentised": "cluster bootstrap",
-    "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",
+    "cluster-bootstrap-studentised-or-wilson": "cluster bootstrap (few clusters)",  # records of before
+    "cluster-beta-binomial": "few clusters, beta-binomial",
 }
 _RANK = "_rank"
 _ENDINGS = {

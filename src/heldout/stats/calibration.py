@@ -22,17 +22,17 @@ from heldout.stats.multiple import PairTests
 LEAST_IMAGES = 300
 """On fewer images noise is as large as any usual calibration error: no interval, no test."""
 
-_ALMOST_CERTAIN = 0.95
 
-
-def debiased_error(gaps: npt.ArrayLike, error: npt.ArrayLike, share: npt.ArrayLike) -> FloatArray:
+def debiased_error(
+    gaps: npt.ArrayLike, error: npt.ArrayLike, share: npt.ArrayLike, *, doubt: float = 0.95
+) -> FloatArray:
     """The calibration error (...) of ``gaps`` (..., bins), less what noise adds to it.
 
     A gap is the mean over all images of hit less confidence in one bin, ``error`` (bins,) its
     standard error, ``share`` (bins,) the part of the images. Noise of error s adds
     ``E|N(m, s)| - |m|`` to a bin whose true gap is m. The m are taken from a line: gaps per image
     linear in the confidence, drawn to 0 after James and Stein (1961); and from the bins themselves
-    so far as they leave that line beyond doubt (chi-square at 95 %).
+    so far as they leave that line beyond ``doubt`` (a level of chi-square).
 
     The result may lie below 0. Simulated with a perfectly calibrated model it is off by a quarter
     of its standard error, where the plain sum is off by four.
@@ -58,7 +58,7 @@ def debiased_error(gaps: npt.ArrayLike, error: npt.ArrayLike, share: npt.ArrayLi
     along, across = (np.maximum(size, 1e-300) for size in sizes)
     m = (on_line * np.maximum(0.0, 1.0 - line.shape[1] / along)) @ line.T
     if (free := len(s) - line.shape[1]) > 0:
-        least = chdtri(free, 1.0 - _ALMOST_CERTAIN)
+        least = chdtri(free, 1.0 - doubt)
         m = m + rest * np.sqrt(np.maximum(0.0, 1.0 - least / across))
     m = np.abs(m)
     density = np.sqrt(2.0 / np.pi) * np.exp(-0.5 * np.square(m))
@@ -71,18 +71,21 @@ class CalibrationErrors:
     """Debiased calibration errors of many models on the same images.
 
     ``value``    (models,)
+    ``other``    (models,): with the bins believed as soon as they leave the line at all. Bins that
+                 lie above and below it in turn pull the two apart; intervals reach for both
     ``error``    (models,): standard errors
     ``replicates``  (draws, models): the same estimate of gaps drawn about those found
     ``degrees``  degrees of freedom of the errors, by images or clusters
     """
 
     value: FloatArray
+    other: FloatArray
     error: FloatArray
     replicates: FloatArray
     degrees: float
 
     def pairs(self) -> PairTests:
-        """Tests of all pairs of models; the interval is the difference ± t standard errors."""
+        """Tests of all pairs of models; the interval is both differences ± t standard errors."""
         from scipy.special import stdtr
 
         drawn = self.replicates - self.replicates.mean(axis=0)
@@ -90,12 +93,14 @@ class CalibrationErrors:
         spread = np.diag(products)[:, None] + np.diag(products) - 2.0 * products
         scale = np.sqrt(np.maximum(spread, 0.0))
         varies = scale > 1e-9
-        difference = self.value[:, None] - self.value
-        t = np.where(varies, np.abs(difference) / np.where(varies, scale, 1.0), 0.0)
+        difference, other = (x[:, None] - x for x in (self.value, self.other))
+        least, most = np.minimum(difference, other), np.maximum(difference, other)
+        near = np.maximum(0.0, np.maximum(least, -most))
+        t = np.where(varies, near / np.where(varies, scale, 1.0), 0.0)
 
         def limits(tail: float) -> tuple[FloatArray, FloatArray]:
             half = t_quantile(1.0 - tail, self.degrees) * scale
-            return difference - half, difference + half
+            return least - half, most + half
 
         p = np.asarray(2.0 * stdtr(self.degrees, -t))
         return PairTests(difference, p, limits, lambda: drawn, scale)
@@ -122,11 +127,10 @@ class BinnedGaps:
         found = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
         return np.where(found > 1e-12, found, 0.0).reshape(self.gaps.shape)
 
-    @property
-    def debiased(self) -> FloatArray:
+    def debiased(self, doubt: float = 0.95) -> FloatArray:
         """The debiased error of every model; (models,)."""
         parts = zip(self.gaps, self.error, self.share, strict=True)
-        return np.array([debiased_error(*part) for part in parts])
+        return np.array([debiased_error(*part, doubt=doubt) for part in parts])
 
     def errors(self, rng: np.random.Generator, replicates: int = 1000) -> CalibrationErrors:
         """The debiased errors with their spread: gaps drawn about those found, estimated again."""
@@ -142,7 +146,8 @@ class BinnedGaps:
         drawn = self.gaps + drawn.reshape(replicates, *self.gaps.shape)
         parts = zip(np.moveaxis(drawn, 1, 0), self.error, self.share, strict=True)
         again = np.stack([debiased_error(*part) for part in parts], axis=1)
-        return CalibrationErrors(self.debiased, again.std(axis=0, ddof=1), again, self.degrees)
+        error = again.std(axis=0, ddof=1)
+        return CalibrationErrors(self.debiased(), self.debiased(0.5), error, again, self.degrees)
 
 
 def binned_gaps(

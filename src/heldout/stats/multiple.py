@@ -18,7 +18,7 @@ from heldout.stats.intervals import (
     check_level,
     clopper_pearson,
 )
-from heldout.stats.paired import accuracy_difference, mcnemar_exact
+from heldout.stats.paired import accuracy_difference, mcnemar_exact, paired_difference
 
 
 def holm(p: npt.ArrayLike) -> FloatArray:
@@ -195,11 +195,12 @@ def pair_tests(
 ) -> PairTests:
     """Tests that two columns of ``values`` (n, columns) have one mean, for all pairs.
 
-    Right and wrong on plain images: McNemar's mid-p and Tango's interval
+    Right and wrong of two columns on plain images: McNemar's mid-p and Tango's interval
     (:func:`~heldout.stats.paired.accuracy_difference`). Everything else: the score test, the sum of
     the differences of images (or clusters) over the root of their sum of squares, which is about
     standard normal if they are as likely to be negative as positive; its interval holds the
-    differences that the same test does not reject. Means and weights are as in
+    differences that the same test does not reject. Of right and wrong this is McNemar's test with
+    Tango's interval. Means and weights are as in
     :func:`~heldout.stats.bootstrap.bootstrap_mean`; ``bounds`` are those of one value.
 
     Chance is drawn by turning the signs of all differences of an image or cluster at once, which
@@ -235,13 +236,17 @@ def pair_tests(
         drawn = padded.reshape(-1, _GROUPS, data.shape[1]).sum(axis=0)
     scale = np.sqrt(_squares(drawn))
     if plain:
-        only = _only(data)
+        only, two = _only(data), data.shape[1] == 2
+        apart = only + only.T
 
         def limits(tail: float) -> tuple[FloatArray, FloatArray]:
-            found = accuracy_difference(only, only.T, n, level=1.0 - tail).interval
+            level = 1.0 - tail
+            pair = accuracy_difference(only, only.T, n, level=level).interval if two else None
+            found = pair or paired_difference(only, only.T, n, level=level)
             return found.low, found.high
 
-        p = mcnemar_exact(only, only.T, mid_p=True)
+        # The law of the smallest p is drawn from sums: more than one pair is judged by its sum too.
+        p = mcnemar_exact(only, only.T, mid_p=True) if two else _score_p(only - only.T, apart, n)
     else:
         squares = _squares(sums)
         across = sums.T @ sizes

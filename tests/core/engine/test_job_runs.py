@@ -11,7 +11,7 @@ from engine_work import digest, digest_folder, fail_on_odd, units
 
 from heldout.core.engine import Done, Job, Tick, UnitFailure, rich_progress, run
 from heldout.core.engine.jobs import ShardsMissing, Task, map_units
-from heldout.core.engine.results import JobResults, is_worked_on, working
+from heldout.core.engine.results import JobResults, Output, is_worked_on, working
 from heldout.core.engine.unit import Shard, Unit, unit_key
 from heldout.core.errors import BadFile, ExistsError, HeldoutError, NotFound, UserError
 from heldout.core.files import atomic_folder, atomic_path
@@ -203,3 +203,34 @@ def test_map_units_raises_what_the_work_raised(tmp_path: Path) -> None:
         map_units(
             lambda payload: payload + "x", _units(1), name="odd", what="doubles", runs=tmp_path
         )
+
+
+@pytest.mark.parametrize("output", ["bytes", "folder"])
+def test_a_damaged_result_is_made_again(tmp_path: Path, output: Output) -> None:
+    work = digest if output == "bytes" else digest_folder
+    job, listed = Job(name="job", work=work, output=output), units(6)
+    results = run(job, listed, runs=tmp_path).results
+    files = [
+        path if path.is_file() else next(p for p in sorted(path.rglob("*")) if p.is_file())
+        for path in (results.path(unit.key) for unit in listed)
+    ]
+    whole = [file.read_bytes() for file in files]
+    for place in (1, 4):
+        data = bytearray(whole[place])
+        data[place] ^= 1
+        files[place].write_bytes(data)
+    if output == "bytes":
+        with pytest.raises(BadFile, match=r"is damaged.*made again"):
+            results.read(listed[1].key)
+    assert [results.has(unit.key) for unit in listed] == [True, False, True, True, False, True]
+    again = run(job, listed, runs=tmp_path)
+    assert (again.made, again.found, again.failed) == (2, 4, 0)
+    assert [file.read_bytes() for file in files] == whole
+
+
+def test_results_of_before_there_were_checksums_are_taken(tmp_path: Path) -> None:
+    job, listed = Job(name="job", work=digest), units(3)
+    results = run(job, listed, runs=tmp_path).results
+    shutil.rmtree(results.folder / "sums")
+    assert run(job, listed, runs=tmp_path).found == 3
+    assert results.read(listed[0].key) == digest(listed[0].payload)

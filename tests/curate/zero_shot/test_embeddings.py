@@ -60,9 +60,9 @@ def test_what_is_broken_is_one_line_with_the_fix(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.eye(2, dtype=np.int64))
     refused(BadFile, "give floats", tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", np.array([{"a": 1}, 2], object), allow_pickle=True)
-    refused(BadFile, "not an array of numbers", tmp_path / "a.npy")
+    refused(BadFile, "it holds Python objects", tmp_path / "a.npy")
     np.savez(tmp_path / "b.npz", vectors=np.eye(2))
-    refused(BadFile, "lacks the arrays", tmp_path / "b.npz")
+    refused(BadFile, "has no array 'ids'", tmp_path / "b.npz")
     (tmp_path / "c.npz").write_bytes(b"PK")
     refused(BadFile, "cannot be read", tmp_path / "c.npz")
 

@@ -112,7 +112,7 @@ def test_a_table_made_by_hand_needs_only_what_was_asked(tmp_path: Path) -> None:
             "question,image_id,class_id,answer,who,when\nvote,a,c,selected,w,1 May\n",
             "line 2.*not a time",
         ),
-        ("x.parquet", "PAR1 this is not Parquet", "not valid Parquet"),
+        ("x.parquet", "PAR1 this is not Parquet", "cannot be read as Parquet"),
     ],
 )
 def test_a_bad_file_is_named_with_the_line_and_the_fix(

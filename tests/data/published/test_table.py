@@ -129,7 +129,7 @@ def test_tags_must_be_text(tmp_path: Path) -> None:
 
 def test_half_a_character(written: Written) -> None:
     path = written('{"image_id": "a", "t": ["\\ud800"]}', "x.jsonl")
-    with pytest.raises(BadFile, match="half a character"):
+    with pytest.raises(BadFile, match="line 1 is not valid JSON"):
         read_metadata("table", path)
 
 

@@ -481,6 +481,26 @@ def test_no_mood_of_a_mirror_makes_a_download_endless(
     assert set(internet.reached) == {("127.0.0.1", liar.port)}
 
 
+@pytest.mark.usefixtures("internet")
+def test_progress_that_is_none_does_not_renew_a_download_for_ever(
+    liar: LyingServer, tmp_path: Path
+) -> None:
+    """Each time a mebibyte more than ever before, and then from the beginning again."""
+    size = 16 << 20
+
+    def mood(ask: Asked) -> None:
+        if ask.start:
+            ask.part(0, 1)
+        else:
+            ask.head(Content_Length=size)
+            ask.send(bytes(min((ask.number // 2 + 1) * 1_100_000, size - 1)))
+
+    liar.mood = mood
+    with pytest.raises(UserError, match="sends more than"):
+        get(entry(liar.url(), bytes=size, sha256="0" * 64), tmp_path, attempts=3)
+    assert liar.sent < 3 * size + ENOUGH // 4
+
+
 def test_a_mirror_does_not_lead_to_private_addresses(
     liar: LyingServer, internet: Internet, tmp_path: Path
 ) -> None:
@@ -531,12 +551,14 @@ def test_passwords_of_mirrors_are_neither_shown_nor_stored(server: Server, tmp_p
     server.scripts["/set.npy"] = [Answer(stop_at=5000), Answer(status=404)]
     with pytest.raises(UserError) as caught:
         get(known(), tmp_path, mirrors=[url])
+    stored = [path.read_bytes() for path in tmp_path.iterdir()]
     server.scripts["/set.npy"] = [Answer()]
     got, _ = get(known(), tmp_path, mirrors=[url])
     assert server.ranges() == [None, "bytes=5000-", "bytes=5000-"]
     assert all("authorization" in headers for _, headers in server.requests)
     assert got.files[0].source == server.base.replace("http://", "http://***@") + "/set.npy"
-    stored = [path.read_bytes() for path in tmp_path.iterdir()]
+    stored += [path.read_bytes() for path in tmp_path.iterdir()]
+    assert len(stored) == 4
     assert "secret" not in caught.value.line and not any(b"secret" in data for data in stored)
 
 

@@ -80,7 +80,7 @@ def test_paired_differences_at_every_value_are_clustered() -> None:
         assert record.difference == pytest.approx(np.mean(means))
         assert record.high - record.low >= 1.5 * 2 * half  # of nine, that hold together
         assert (record.p <= 0.05) == (not record.low <= 0 <= record.high)
-        assert record.test == "paired cluster score, max-t over 9"
+        assert record.test == "paired cluster score, simultaneous over 9"
 
 
 def test_a_comparison_of_few_clusters_has_no_p_and_says_why() -> None:
@@ -96,7 +96,7 @@ def test_a_comparison_of_slices_alone_leaves_the_whole_out_of_the_correction() -
         measured, [("oak", "yew")], by=["size"], whole=False, cluster="object", replicates=50
     )
     assert "all" not in {r.slice for r in found}
-    assert all(r.test.endswith("max-t over 8") for r in found)
+    assert all(r.test.endswith("simultaneous over 8") for r in found)
 
 
 def test_memberships_cannot_say_what_belongs_together() -> None:

@@ -445,3 +445,18 @@ def test_a_crossing_where_nothing_varies_has_no_interval() -> None:
     found = numbers(read(world, ["size"]))["critical_value"]
     assert (found.value, found.low, found.high, found.interval) == (1.5, None, None, None)
     assert found.reason == "nothing varies beside it, which hides the spread"
+
+
+@pytest.mark.parametrize("cluster", [None, "object"])
+def test_the_mean_over_all_images_has_one_interval(cluster: str | None) -> None:
+    """The score of the whole set and the curve's mean over images were drawn apart."""
+    measured = size_world(keep=lambda image: True).measured()
+    whole = {r.model: r for r in scores(measured, cluster=cluster)}
+    means = [
+        r for r in curve_records(measured, ["size"], cluster=cluster) if r.name == "image_mean"
+    ]
+    assert len(means) == len(measured.models)
+    for record in means:
+        one = whole[str(record.model)]
+        assert (record.value, record.low, record.high) == (one.value, one.low, one.high)
+        assert record.interval == one.interval

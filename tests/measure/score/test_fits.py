@@ -74,7 +74,7 @@ def test_points(axes: Axes) -> None:
     for name in ("slope", "intercept"):
         low, value, high = (getattr(fit, f"{name}{end}") for end in ("_low", "", "_high"))
         assert low < value < high
-        assert getattr(fit, f"least_squares_{name}") == pytest.approx(value)
+        assert getattr(fit, f"corrected_{name}") == pytest.approx(value)
     assert fit.r2 == pytest.approx(expected.rvalue**2)
     order = rng.permutation(30)
     again = fit_points(x[order], y[order], axes=axes, testset="new", baseline="old")
@@ -157,8 +157,10 @@ def test_the_interval_covers_where_images_come_in_films() -> None:
 def test_too_few_films_or_models_or_too_much_noise_is_said() -> None:
     _, (reason,) = coverage(1, 20, np.arange(300) // 60, film=0.1, spread=0.2, seed=2)
     assert "5 clusters (film) are too few" in reason
+    _, (reason,) = coverage(1, 20, np.arange(300) // 34, film=0.1, spread=0.2, seed=2)
+    assert reason.startswith("9 clusters (film) are too few for the interval of a line")
     _, (reason,) = coverage(1, 6, np.arange(300), film=0.0, spread=0.3, seed=3)
-    assert reason == "6 models are too few for an interval, which needs 8"
+    assert reason == "6 models are too few for the interval of a line, which needs 12"
     _, (reason,) = coverage(1, 30, np.arange(100), film=0.0, spread=0.02, seed=4)
     assert "of the spread of the models on old is noise" in reason
 
@@ -175,16 +177,16 @@ def test_the_same_images_in_both_sets_move_both() -> None:
 
 
 def test_fits_of_measured_models() -> None:
-    new, old = big_world(seed=1, models=9), big_world(n=200, seed=2, models=8)
+    new, old = big_world(seed=1, models=13), big_world(n=200, seed=2, models=12)
     (a,) = measure(world_testset(new, name="new"), new.predictions())
     (b,) = measure(world_testset(old, name="old"), old.predictions())
     found = {fit.axes: fit for fit in fit_lines([a], b)}
     for axes, fit in found.items():
         x = to_axes(b.estimates(), axes, n=200)
-        y = to_axes(a.estimates()[:8], axes, n=120)
+        y = to_axes(a.estimates()[:12], axes, n=120)
         ols = np.polyfit(x, y, 1)
-        assert (fit.least_squares_slope, fit.least_squares_intercept) == pytest.approx(tuple(ols))
-        assert fit.models == 8 and fit.testset == "new" and fit.baseline == "old"
+        assert (fit.slope, fit.intercept) == pytest.approx(tuple(ols))
+        assert fit.models == 12 and fit.testset == "new" and fit.baseline == "old"
 
 
 @pytest.mark.parametrize("metric", ["top1", "mean_per_class", "top1_weighted", "nll"])

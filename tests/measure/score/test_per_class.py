@@ -41,6 +41,29 @@ def test_precision_and_recall(world: World) -> None:
             assert sum(c.value for c in counted) == world.classes - len(expected)
 
 
+def test_precision_and_recall_of_clusters_are_clustered() -> None:
+    """Ten copies of each image say no more than one; a class of few clusters has no interval."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.r_[np.zeros(30, int), np.ones(30, int), np.full(5, 2)], 10)
+    guess = np.repeat(np.where(rng.random(65) < 0.7, labels[::10], 1 - labels[::10] % 2), 10)
+    world = single_label(labels.tolist(), 3, {"m": np.eye(3)[guess].tolist()})
+    film = [f"f{i // 10}" for i in range(len(labels))]
+    measured = measure(
+        world_testset(world, film=film), world.predictions(), metrics=["recall", "precision"]
+    )
+    for item in measured:
+        plain = {r.slice: r for r in scores(item)}
+        clustered = {r.slice: r for r in scores(item, cluster="film", replicates=400)}
+        assert plain.keys() == clustered.keys()
+        for name in ("class=c0", "class=c1"):
+            one, all_ = clustered[name], plain[name]
+            assert (one.value, one.n) == pytest.approx((all_.value, all_.n))
+            assert one.interval == "cluster-bootstrap-studentised"
+            assert one.high - one.low > 2.2 * (all_.high - all_.low)  # type: ignore[operator]
+        few = clustered["class=c2"]
+        assert few.low is None and "clusters (film) are too few" in str(few.reason)
+
+
 def test_never_guessed_is_counted_not_null() -> None:
     world = single_label([0, 1], 3, {"m": [(1, 0, 0)] * 2, "n": [(1, 0, 0), (0, 1, 0)]})
     recall, precision = measure(

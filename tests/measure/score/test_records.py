@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import importlib
 import json
 import math
 import pkgutil
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 import heldout.measure.score
 from heldout.core.errors import UserError
-from heldout.core.records import Count, to_dict, to_json
+from heldout.core.records import Count, grids, to_dict, to_json
 from heldout.measure.score.records import (
     Comparison,
     Fit,
@@ -150,3 +152,67 @@ def test_what_is_no_record_is_refused(fields: dict[str, object]) -> None:
     assert from_dict(good) == from_dict(good | {"value": 1})
     with pytest.raises(TypeError):
         from_dict(good | fields)
+
+
+def test_what_a_person_sees_of_a_record() -> None:
+    score = Score(model="m", testset="t", truth="o", metric="top1", n=4, value=0.5)
+    assert (score.shown_slice, score.shown) == ("", "50.00")
+    part = dataclasses.replace(score, slice="light=very%20dim&x=0.5", low=0.25, high=0.75)
+    assert part.shown_slice == "light=very dim&x=0.5" and part.shown.startswith("50.00 [25.00")
+    comparison = Comparison(
+        model="m", other="o", testset="t", truth="o", metric="top1", n=4, difference=0.25
+    )
+    assert comparison.shown == "+25.00"
+    place = Summary(
+        model="m",
+        testset="t",
+        truth="o",
+        metric="top1",
+        columns="size",
+        name="critical_value",
+        n=4,
+        value=0.25,
+    )
+    assert (place.shown_name, place.shown) == ("critical value", "0.25")
+    share = dataclasses.replace(place, name="worst_value", at="size=0.1")
+    assert (share.shown_name, share.shown) == ("lowest value", "25.0 at 0.1")
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.record)
+def test_a_table_shows_what_its_records_have(record: Record) -> None:
+    (grid,) = grids([record])
+    assert len(grid.title) > 3 and len(grid.heads) == len(grid.rows[0]) > 1
+    assert len(grid.title) < 100
+
+
+def test_scores_written_before_had_their_statistic_in_the_metric() -> None:
+    written = {"record": "score", "model": "m", "testset": "t", "truth": "o", "n": 4, "value": 2.0}
+    old = from_dict({**written, "metric": "mean_per_class_rank"})
+    assert (old.metric, old.statistic) == ("mean_per_class", "rank")
+    new = from_dict({**written, "metric": "my_rank", "statistic": "value"})
+    assert (new.metric, new.statistic) == ("my_rank", "value")
+
+
+def test_a_fit_written_before_opens_and_a_new_one_comes_back() -> None:
+    old = {
+        "record": "fit",
+        "testset": "new",
+        "baseline": "old",
+        "metric": "top1",
+        "axes": "linear",
+        "models": 9,
+        "slope": 1.1,
+        "intercept": -0.2,
+        "r2": 0.99,
+        "slope_low": 1.0,
+        "slope_high": 1.2,
+        "intercept_low": -0.3,
+        "intercept_high": -0.1,
+        "r2_low": 0.98,
+        "r2_high": 0.999,
+    }
+    read = from_dict(old)
+    assert isinstance(read, Fit) and read.line == (1.1, -0.2)
+    assert read.shown_slope == "1.100 [1.000, 1.200]"
+    new = replace(read, corrected_slope=1.15, corrected_intercept=-0.25, covariance=(0.1, 0.0, 0.1))
+    assert from_dict(json.loads(json.dumps(to_dict(new)))) == new and new.line == (1.15, -0.25)

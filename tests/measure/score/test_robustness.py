@@ -184,9 +184,9 @@ def test_bad_input() -> None:
         effective_robustness(Estimates(np.array([70.0]), None), estimated([0.6], 9), CERTAIN, n_x=9)
     with pytest.raises(NotApplicable, match="2 models have both val and new"):
         reference_line(population(2))
-    few = population(9)
+    few = population(12)
     with pytest.raises(NotApplicable, match="all models have the same val"):
-        reference_line(Population(few.models, np.full(9, 0.5), few.y, "val", "new", 0))
+        reference_line(Population(few.models, np.full(12, 0.5), few.y, "val", "new", 0))
 
 
 def test_built_in_lines() -> None:

@@ -91,7 +91,7 @@ def test_image_and_model_order_do_not_matter() -> None:
 
 
 def test_fits_do_not_depend_on_order() -> None:
-    new, old = big_world(seed=1, models=9), big_world(n=200, seed=2, models=9)
+    new, old = big_world(seed=1, models=12), big_world(n=200, seed=2, models=12)
     fits = []
     for reverse in (False, True):
         pair = []

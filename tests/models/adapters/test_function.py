@@ -189,12 +189,13 @@ def test_objects_that_are_no_models(own: Path) -> None:
         load_model("elsewhere/mine.py:predict")
 
 
-def test_a_fault_in_the_file_keeps_its_traceback(own: Path) -> None:
+def test_a_fault_in_the_file_is_one_line_and_keeps_its_cause(own: Path) -> None:
     own.write_text("import nowhere_at_all\n")
-    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+    with pytest.raises(UserError, match=r"line 1: ModuleNotFoundError.*nowhere_at_all") as caught:
         load_model(f"{own}:predict")
-    own.write_text("1 / 0\n")
-    with pytest.raises(ZeroDivisionError):
+    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+    own.write_text("one = 1\none / 0\n")
+    with pytest.raises(UserError, match="line 2: ZeroDivisionError"):
         load_model(f"{own}:predict")
 
 

@@ -182,7 +182,7 @@ WRONG = {
     "mean": ({}, {"mean": [0.5, 0.5]}, "mean of a preprocessing needs 3 values"),
     "text mean": ({}, {"mean": ["a", "b", "c"]}, "numbers"),
     "zero std": ({}, {"std": [1, 0, 1]}, "not above 0"),
-    "infinite mean": ({}, {"mean": [1e999, 0, 0]}, "finite"),
+    "infinite mean": ({}, {"mean": [1e999, 0, 0]}, "not valid JSON"),
     "colours": ({}, {"colours": "RBG"}, "use RGB, BGR"),
     "order": ({}, {"layout": "CHWN"}, "use NCHW, NHWC"),
     "unknown field": ({}, {"centre": 1}, "has no field 'centre'"),

@@ -92,6 +92,7 @@ def test_samples_and_sets_elsewhere_keep_their_predictions(tmp_path: Path) -> No
     store = PredictionStore(workspace.predictions)
     original, _ = make_example(workspace, images=50)
     sample = subset(original, original.image_ids.to_pylist()[:20], name="sample", recipe={})
+    sample = replace(sample, folder=original.folder)  # as eval --limit makes it
     elsewhere = save(example_testset("far", images=30, shift=0.1), tmp_path / "far")
     for testset in (sample, elsewhere):
         made = example_predictions(testset, "oak")

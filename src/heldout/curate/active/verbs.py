@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from heldout.core.context import Context, Result
@@ -12,6 +13,7 @@ from heldout.core.engine import Executor, Processes, Serial, Shard
 from heldout.core.engine.jobs import ShardsMissing
 from heldout.core.errors import UserError
 from heldout.core.records import counts
+from heldout.core.request import unused
 from heldout.curate.active.classifier import Logistic, Trainer, load_trainer
 from heldout.curate.active.learning_curves import study_records
 from heldout.curate.active.next_batch import check_batch, next_batch, read_labels, write_batch
@@ -22,6 +24,7 @@ from heldout.curate.active.task import LabelingTask, Left, pool_features, pool_p
 from heldout.curate.zero_shot.label_pool import find_images, note_failures
 from heldout.data.testset.testset import TestSet
 from heldout.measure.score.records import Learning, Record
+from heldout.models.embeddings import is_embeddings
 
 STRATEGIES = ("random", "margin", "margin+error")
 """What is tried where nothing is named."""
@@ -145,6 +148,8 @@ def _problem(
     check(bare[0])
     if request.features is None:
         return found.pool, *bare
+    if is_embeddings(Path(request.features.removeprefix("embeddings:"))):
+        unused(request, "vectors as {features}", "images")
     with context.progress("features") as progress:
         vectors = pool_features(
             found.pool,

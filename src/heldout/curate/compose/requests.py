@@ -25,6 +25,7 @@ from heldout.core.request import (
     fields,
     make,
     option,
+    unused,
 )
 from heldout.core.schema import read_plain
 from heldout.curate.requests import Preset, preset_values
@@ -243,6 +244,12 @@ class ComposeRequest(ComposeParameters, frozen=True, kw_only=True):
             kept = {k: v for k, v in own.items() if k.removeprefix("image.") not in plain}
             given = {**file, **given, "factors": {**kept, **more}}
         return ComposeParameters.filled(given)
+
+    def check(self) -> None:
+        """Folders that are classes of their own are not looked up."""
+        super().check()
+        if self.labels == "folders":
+            unused(self, "{labels} folders", "classes")
 
     @property
     def title(self) -> str:

@@ -177,6 +177,9 @@ class ContextsParameters(Request, frozen=True, kw_only=True):
         if not self.context_kinds:
             raise RequestError("{context_kinds} is missing", fix="give object, stated or general")
         needs(self, "roll_up", "hierarchy")
+        for name, kind in (("objects", "object"), ("general", "general")):
+            if kind not in self.context_kinds:
+                unused(self, f"{{context_kinds}} {', '.join(self.context_kinds)}", name)
 
 
 class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
@@ -300,6 +303,10 @@ class ScoreContextsRequest(Request, frozen=True, kw_only=True):
     replicates: Replicates = 200
     seed: Seed = 0
     out: Out | None = None
+
+    def check(self) -> None:
+        """Only distances are resampled."""
+        needs(self, "replicates", "train")
 
 
 class SplitRequest(Request, frozen=True, kw_only=True):

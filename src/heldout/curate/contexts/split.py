@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heldout.core.errors import BadFile, NotApplicable, NotFound
-from heldout.core.files import csv_text, existing_file, existing_folder
+from heldout.core.files import csv_text, existing_file, existing_folder, held
 from heldout.core.tables import read_table_file, require_column
 from heldout.curate.contexts.subsets import read_subsets
 from heldout.data.published.metashift import split_subset_name
@@ -224,5 +224,6 @@ def _placed(
         for image, folders in wanted
         if image in files
     ]
-    placed = place_files(folder, placements, mode=mode, replace=overwrite)
+    with held(folder):
+        placed = place_files(folder, placements, mode=mode, replace=overwrite)
     return replace(placed, failures=(*failures, *placed.failures))

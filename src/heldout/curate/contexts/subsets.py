@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
+from heldout.core.request import given
 from heldout.curate.contexts.requests import ContextsParameters
 from heldout.curate.contexts.vocabulary import (
     Counts,
@@ -251,6 +252,13 @@ def read_contents(pool: TestSet, parameters: ContextsParameters) -> ImageContent
             f"{', '.join((*parameters.objects, *STATED))}",
             fix=f"name a membership with --object; it has {', '.join(columns) or 'none'}",
         )
+    here = {*pool.memberships["column"].unique().to_pylist(), *pool.images.column_names}
+    for name in given(parameters).get("general", ()):
+        if name not in here:
+            raise NotFound(
+                f"pool {pool.name} has no column {name!r} for --general",
+                fix=f"it has {', '.join(sorted(here)) or 'none'}",
+            )
     image_codes, images = encode(np.concatenate([objects[0], general[0], stated[0]]))
     try:
         names = [split_subset_name(value) for value in stated[2].tolist()]

@@ -271,11 +271,21 @@ def _key(job: CutoutJob, photo: str, segmenter: Segmenter | None, cleaning: Clea
     return unit_key(_VERSION, photo=photo, found=found, cleaning=asdict(cleaning))
 
 
+class _Facts(schema.Document, frozen=True, kw_only=True):
+    """What is known of one result beside its pictures."""
+
+    photo_size: tuple[int, int]
+    box: tuple[int, int, int, int]
+    mask_pixels: int
+    measures: MaskStatistics
+
+
 def _listed(
     job: CutoutJob, result: Path, photo_sha256: str, limits: Limits, mark: str
 ) -> ListedCutout:
-    facts = json.loads((result / _FACTS).read_bytes())
-    found = MaskStatistics(**facts["measures"])
+    fix = f"remove {result} and run the same command again"
+    facts = schema.read(result / _FACTS, _Facts, fix=fix)
+    found = facts.measures
     flaws = reasons(found, limits)
     verdict: Verdict = "flagged" if flaws else "good"
     exists = (result / _FILE).is_file()
@@ -288,10 +298,10 @@ def _listed(
         class_name=job.class_name,
         photo=job.photo,
         photo_sha256=photo_sha256,
-        photo_size=tuple(facts["photo_size"]),
-        box=tuple(facts["box"]),
+        photo_size=facts.photo_size,
+        box=facts.box,
         sha256=sha256_file(result / _FILE) if exists else "",
-        mask_pixels=facts["mask_pixels"],
+        mask_pixels=facts.mask_pixels,
         measures=found,
         verdict=verdict,
         reasons=flaws,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from heldout.core.engine import Progress, Tick, no_progress
 from heldout.core.errors import BadFile, NotFound
+from heldout.core.tables import parquet_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,17 +99,14 @@ class Rows:
 
     def _read(self, columns: list[str]) -> Iterator[Any]:
         """The batches of all files, one file after the other, these columns only."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         for file in self._files:
-            try:
-                with pq.ParquetFile(file, read_dictionary=self._coded, pre_buffer=False) as opened:
-                    yield from opened.iter_batches(
-                        BATCH, columns=columns, use_threads=self.workers > 1
-                    )
-            except (pa.ArrowException, OSError) as error:
-                raise _unreadable(file, error) from None
+            yield from parquet_batches(
+                file,
+                size=BATCH,
+                options={"read_dictionary": self._coded, "pre_buffer": False},
+                columns=columns,
+                use_threads=self.workers > 1,
+            )
 
     def _checked_schema(self) -> pa.Schema:
         """The columns of the files, which must be the same in all; dictionaries as what they hold."""
@@ -122,7 +120,14 @@ class Rows:
                     self._heads.append(opened.metadata)
                     schemas.append(opened.schema_arrow.remove_metadata())
             except (pa.ArrowException, OSError) as error:
-                raise _unreadable(file, error) from None
+                raise BadFile(
+                    file,
+                    f"cannot be read as Parquet ({str(error).splitlines()[0]})",
+                    fix="write it again",
+                ) from None
+            names = schemas[-1].names
+            if len(set(names)) < len(names):
+                raise BadFile(file, "has two columns of one name", fix="give each its own name")
             first, last = (
                 {f.name: held_type(f.type) for f in s} for s in (schemas[0], schemas[-1])
             )
@@ -166,9 +171,3 @@ def held_type(kind: Any) -> Any:
     import pyarrow as pa
 
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _unreadable(path: Path, error: Exception) -> BadFile:
-    return BadFile(
-        path, f"cannot be read as Parquet ({str(error).splitlines()[0]})", fix="write it again"
-    )

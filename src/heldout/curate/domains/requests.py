@@ -22,6 +22,7 @@ from heldout.core.request import (
     argument,
     needs,
     option,
+    unused,
 )
 from heldout.curate.requests import Preset, preset_values
 from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
@@ -146,6 +147,8 @@ class DomainsParameters(Request, frozen=True, kw_only=True):
         """Ranks need a similarity, parts a split, exclusions a reason."""
         needs(self, "top", "similarity")
         needs(self, "parts", "split")
+        if self.split is not None and not self.split.startswith(("rows", "group:")):
+            unused(self, f"{{split}} {self.split}", "parts")
         for name, reason in self.reasons.items():
             if not (name and reason):
                 raise RequestError(f"exclusion {name!r} has no reason", fix="write CLASS=REASON")

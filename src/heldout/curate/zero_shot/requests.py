@@ -76,3 +76,5 @@ class AnnotateRequest(Request, frozen=True, kw_only=True):
         needs(self, "encoder_args", "encoder")
         if self.class_vectors is not None:
             unused(self, "class vectors", "class_texts", "templates")
+        if self.out is not None and self.out.suffix == ".parquet":
+            unused(self, "a Parquet file", "name")

@@ -12,6 +12,7 @@ from heldout.core.engine import Shard, Tick
 from heldout.core.engine.jobs import ShardsMissing
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable, UserError
 from heldout.core.records import counts
+from heldout.core.request import unused
 from heldout.core.workspace import slug
 from heldout.curate.zero_shot.assign import check_top_k, class_vectors, parse_similarities
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings, class_facts
@@ -36,6 +37,8 @@ from heldout.models.predictions.pixels import image_files
 def annotate(request: AnnotateRequest, context: Context) -> Result:
     """Encode images and classes, give every image the nearest class, write a pool or a file."""
     found = find_images(context, request.pool)
+    if found.embeddings is not None:
+        unused(request, "vectors of images", "images", "shard")
     encoder = _encoder(request, found, context)
     similarities = parse_similarities(
         request.similarities, scale=None if encoder is None else encoder.scale

@@ -462,12 +462,12 @@ class WebSource(_Remote):
 
     def open(self, image_id: str) -> BinaryIO:
         """The image of this id, fetched whole."""
-        from heldout.core.web import Refused, Unanswered, masked
+        from heldout.core.web import BadAddress, Unanswered, masked
 
         address = f"{self.url}/{quote(check_id(image_id))}"
         try:
             status, data = self._opened().get(address)
-        except Refused as error:
+        except BadAddress as error:
             fix = "use an address that gives the image itself"
             raise UserError(f"{masked(address)} {error}", fix=fix) from None
         except Unanswered as error:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import (
-    atomic_path,
-    canonical_json,
-    csv_cells,
-    csv_text_of,
-    existing_file,
+from heldout.core.files import atomic_path, csv_cells, csv_text_of, existing_file
+from heldout.core.tables import parquet_batches, read_parquet
+from heldout.data.judgements.judgement import (
+    FIELDS,
+    Judgement,
+    from_texts,
+    json_text,
+    to_texts,
 )
-from heldout.data.judgements.judgement import FIELDS, Judgement, from_texts, to_texts
 
 SCHEMA_VERSION = 1
 _BATCH = 50_000
@@ -76,13 +77,13 @@ def _judgement(row: Mapping[str, Any], *, question: str | None, source: str) -> 
             for name, value in row.items()
             if name not in FIELDS and name != "schema_version" and value not in (None, "")
         }
-        fields["subject"] = canonical_json(subject)
+        fields["subject"] = json_text(subject, "subject")
     fields["question"] = fields["question"] or question
     if "source" not in row:
         fields["source"] = source
     for name in ("subject", "answer", "evidence"):
         if isinstance(fields[name], dict):
-            fields[name] = canonical_json(fields[name])
+            fields[name] = json_text(fields[name], name)
     for name, value in fields.items():
         if value is not None and not isinstance(value, str):
             raise UserError(f"{name} is {value!r}", fix="write it as text")
@@ -112,7 +113,7 @@ def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 continue
             where = f"line {number}"
             try:
-                row = json.loads(line)
+                row = json.loads(line)  # evidence may hold integers of any size
             except (ValueError, RecursionError):
                 row = None
             if not isinstance(row, dict):
@@ -192,20 +193,11 @@ def _write_parquet(path: Path, judgements: Iterable[Judgement]) -> int:
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with pq.ParquetFile(path) as file:
-            metadata = file.schema_arrow.metadata or {}
-            if _VERSION_KEY in metadata:
-                _check_version(path, int(metadata[_VERSION_KEY]))
-            number = 0
-            for batch in file.iter_batches(batch_size=_BATCH):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"row {number}", row
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadFile(
-            path, f"is not valid Parquet ({error})", fix="write or fetch the file again"
-        ) from None
+    metadata = read_parquet(path, columns=[]).schema.metadata or {}
+    stated = metadata.get(_VERSION_KEY, b"%d" % SCHEMA_VERSION)
+    _check_version(path, int(stated) if stated.isdigit() else stated)
+    number = 0
+    for batch in parquet_batches(path, size=_BATCH):
+        for row in batch.to_pylist():
+            number += 1
+            yield f"row {number}", row

@@ -96,7 +96,7 @@ class Judgement:
             put(self, "when", utc_time(self.when))
         evidence_text = "{}"
         if self.evidence != {}:
-            evidence_text = _json_text(self.evidence)
+            evidence_text = json_text(self.evidence, "evidence")
             # Read back, so that what is compared today equals what a file gives tomorrow.
             put(self, "evidence", json.loads(evidence_text))
         rest = [self.question, self.answer_key, self.who, self.when, self.testset, self.supersedes]
@@ -181,15 +181,15 @@ def from_texts(row: Mapping[Any, str | None]) -> Judgement:
     given: dict[str, Any] = dict.fromkeys(("question", "subject", "answer", "who"), "")
     given |= {name: row[name] for name in FIELDS if row.get(name)}
     for name in ("subject", "answer", "evidence"):
-        if name == "subject" or given.get(name, "").startswith("{"):
+        if name == "subject" or str(given.get(name, "")).startswith("{"):
             given[name] = _parsed(given[name], name)
     return Judgement(**given)
 
 
 def _parsed(text: str, name: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError):
+        value = json.loads(text)  # evidence may hold integers of any size
+    except (ValueError, TypeError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise UserError(
@@ -220,16 +220,17 @@ def _ids(value: object, name: str) -> dict[str, str]:
     return {key: value[key] for key in sorted(value)}
 
 
-def _json_text(value: object) -> str:
+def json_text(value: object, name: str) -> str:
+    """A mapping as canonical JSON; one that JSON cannot hold is a user error that says ``name``."""
     if not isinstance(value, Mapping):
         raise UserError(
-            f"a judgement's evidence is {_short(value)}", fix="give a mapping of names to values"
+            f"a judgement's {name} is {_short(value)}", fix="give a mapping of names to values"
         )
     try:
         return canonical_json(json.loads(canonical_json(value)))
     except (TypeError, ValueError, RecursionError) as error:
         raise UserError(
-            f"a judgement's evidence cannot be written as JSON ({error})",
+            f"a judgement's {name} cannot be written as JSON ({error})",
             fix="use text, finite numbers, true, false, null, lists and mappings with text keys",
         ) from None
 

@@ -120,7 +120,7 @@ def begin_write(engine: Engine) -> Iterator[Connection]:
 
     Writers wait for one another before they begin, so none fails or deadlocks half way.
     """
-    with engine.execution_options(**{_WRITE: True}).begin() as connection:
+    with whole(engine), engine.execution_options(**{_WRITE: True}).begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         yield connection
@@ -219,7 +219,7 @@ def _lost(path: str | Path, what: str) -> BadFile:
 
 @contextmanager
 def whole(engine: Engine) -> Iterator[None]:
-    """Turn what a database says of its own file in the block into a user error."""
+    """Turn what a database says of its file, its disk or its server in the block into a user error."""
     where = engine.url.render_as_string(hide_password=True)
     try:
         yield
@@ -229,8 +229,8 @@ def whole(engine: Engine) -> Iterator[None]:
             raise _lost(path, what) from None
         if isinstance(error, sa.exc.OperationalError):
             raise UserError(
-                f"the judgements table at {where} cannot be opened ({error.orig})",
-                fix="check the address and that you may write there",
+                f"the judgements table at {where} cannot be read or written ({error.orig})",
+                fix="check the address, that there is room, and that you may write there",
             ) from None
         raise
 

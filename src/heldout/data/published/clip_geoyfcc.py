@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.arrays import load_array
-from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.errors import BadFile, UserError
 from heldout.core.files import existing_file, sha256_file
-from heldout.core.tables import read_table_file, require_column
+from heldout.core.tables import read_parquet, read_table_file, require_column
 from heldout.data.labels.wordnet import load_built_in
 from heldout.data.published.clip_geoyfcc_exclusions import EXCLUDED_45
 from heldout.data.testset.card import Card
@@ -176,15 +176,9 @@ def released_testset(
 def read_frame(path: Path, id_column: str, columns: Sequence[str]) -> Any:
     """The data frame that positions count, a Parquet file: ``image_id`` and ``columns``."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    try:
-        known = pq.read_schema(existing_file(path, "data frame")).names
-        missing = [name for name in (id_column, *columns) if name not in known]
-        if missing:
-            raise NotFound(f"{path} has no column {missing[0]!r}", fix=f"it has {', '.join(known)}")
-        frame = pq.read_table(path, columns=list(dict.fromkeys([id_column, *columns])))
-    except pa.ArrowInvalid as error:
-        raise BadFile(path, f"is not Parquet ({error})", fix="give the published frame") from None
-    ids = {"image_id": frame[id_column].cast(pa.string())}
-    return pa.table(ids | {name: frame[name] for name in columns})
+    names = list(dict.fromkeys([id_column, *columns]))
+    ids = pa.schema([(id_column, pa.string())])
+    frame = read_parquet(existing_file(path, "data frame"), columns=names, schema=ids)
+    found = {name: require_column(frame, name, path, "the frame") for name in columns}
+    return pa.table({"image_id": frame[id_column]} | found)

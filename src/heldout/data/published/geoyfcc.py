@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heldout.core.errors import BadFile, UserError
-from heldout.core.files import existing_file, read_json
+from heldout.core.files import existing_file, parse_json, read_json
+from heldout.core.tables import parquet_batches
 from heldout.core.unpickle import load_pickle
 from heldout.core.workspace import slug
 from heldout.data.labels.label_space import LabelSpace
@@ -108,9 +109,7 @@ def frame_chunks(path: Path) -> Iterator[dict[str, Sequence[Any]]]:
     with path.open("rb") as handle:
         magic = handle.read(4)
     if magic == b"PAR1":
-        import pyarrow.parquet as pq
-
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=_CHUNK):
+        for batch in parquet_batches(path, size=_CHUNK):
             yield {name: batch.column(name).to_pylist() for name in batch.schema.names}
         return
     if tarfile.is_tarfile(path):
@@ -329,7 +328,7 @@ def _metadata(value: Any, where: str, problems: Problems) -> dict[str, Any]:
     fields = value
     if isinstance(value, str):
         try:
-            fields = json.loads(value)
+            fields = parse_json(value)
         except ValueError:
             fields = None
     if value is None:

@@ -16,6 +16,7 @@ from heldout.core.request import (
     Separators,
     argument,
     option,
+    unused,
 )
 
 MinBoxArea = Annotated[
@@ -46,7 +47,9 @@ class CollectRequest(Request, frozen=True, kw_only=True):
     replace: Replace = False
 
     def check(self) -> None:
-        """Only rows go into a Parquet file."""
+        """Only rows go into a Parquet file, which has no name of a pool."""
+        if self.to_table:
+            unused(self, "a Parquet file", "name")
         if self.to_table and not self.rows:
             raise RequestError(
                 f"{self.source} is read into a pool, not into a Parquet file",

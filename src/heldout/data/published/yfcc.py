@@ -19,6 +19,7 @@ from urllib.parse import unquote_plus
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.files import atomic_path
+from heldout.core.request import unused
 from heldout.data.published.countries import CountryLookup
 from heldout.data.published.json_stream import Progress, check_file, no_progress
 from heldout.data.published.pool_builder import Problems, RowStream
@@ -311,6 +312,8 @@ def read_yfcc(
         files[pack_kind(path) or "core"].append(path)
     if not files["core"]:
         raise UserError("no file of metadata is given", fix="name yfcc100m_dataset too")
+    if not files["autotags"]:
+        unused(options, "files without autotags", "min_score")
     rows = RowStream()
     rows.tables = _tables(files, problems, options, progress, rows)
     return rows

@@ -6,9 +6,8 @@ import hashlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, Literal
 from msgspec import Meta, field
 
 from heldout.core.errors import BadFile, NotFound, UserError
-from heldout.core.files import atomic_path
+from heldout.core.files import atomic_path, locked
 from heldout.core.records import Table
 from heldout.core.schema import Document, read, write
 from heldout.core.workspace import check_slug
@@ -194,7 +193,7 @@ class _Download:
 
     def _attempt(self, target: Path) -> FetchedFile:
         """Bring the part to its full length, and check it."""
-        from heldout.core.web import Refused, Unanswered
+        from heldout.core.web import BadAddress, Unanswered
 
         joined = self._joined()
         try:
@@ -206,11 +205,11 @@ class _Download:
                 raise Unanswered(reason) from None
             self.part.unlink()
             self.state.unlink(missing_ok=True)
-            raise Refused(reason) from None
+            raise BadAddress(reason) from None
 
     def _joined(self) -> bool:
         """Bring the part to its full length; whether it was joined from several answers."""
-        from heldout.core.web import Refused, Unanswered
+        from heldout.core.web import BadAddress, Unanswered
 
         have = self.handle.seek(0, 2)
         headers, validator = self._resume(have)
@@ -219,7 +218,7 @@ class _Download:
         with self.client.answer(self.url, headers) as response:
             status = response.status_code
             if status not in (200, 206, 416):
-                raise Refused(f"answers {status} {response.reason_phrase}")
+                raise BadAddress(f"answers {status} {response.reason_phrase}")
             said = response.headers.get("content-range", "")
             start, total = 0, _number(response.headers.get("content-length", ""))
             if status == 416:
@@ -231,7 +230,7 @@ class _Download:
             if status == 206:
                 match = _RANGE.match(said)
                 if not match:
-                    raise Refused("answers 206 without saying which bytes it sends")
+                    raise BadAddress("answers 206 without saying which bytes it sends")
                 start, total = int(match[1]), _number(match[3])
                 if start != have:
                     self.handle.truncate(0)
@@ -260,12 +259,12 @@ class _Download:
         """Write the body of a good answer into the part, from byte ``start`` on."""
         import httpcore
 
-        from heldout.core.web import Refused, Unanswered
+        from heldout.core.web import BadAddress, Unanswered
 
         got, file = start, self.file
         chunked = "chunked" in response.headers.get("transfer-encoding", "").lower()
         if total is None and file.bytes is None and not file.has_checksum and not chunked:
-            raise Refused("does not say how long the file is, so a break could not be seen")
+            raise BadAddress("does not say how long the file is, so a break could not be seen")
         limit = self.client.most if total is None else total
         try:
             # Raw: an archive that a server labels as compressed must arrive as it is.
@@ -273,11 +272,11 @@ class _Download:
             first = next(chunks, b"")
             page = _MARKUP.match(first) and not file.name.endswith(_PAGES)
             if start == 0 and (page or not first):
-                raise Refused("answers with nothing or a web page instead of the file")
+                raise BadAddress("answers with nothing or a web page instead of the file")
             if file.bytes is not None and total not in (None, file.bytes):
-                raise Refused(f"offers {total} bytes, the registry says {file.bytes}")
+                raise BadAddress(f"offers {total} bytes, the registry says {file.bytes}")
             if limit > self.client.most:
-                raise Refused(f"offers {total} bytes, and there is room for {self.client.most}")
+                raise BadAddress(f"offers {total} bytes, and there is room for {self.client.most}")
             if start == 0:  # only now is an earlier part given up
                 self.handle.truncate(0)
                 write(self.state, _State(url=self.source, validator=_validator(response)))
@@ -287,7 +286,7 @@ class _Download:
                 self.received += len(chunk)
                 if got > limit or self.received > self.client.most * self.client.patience.attempts:
                     self.handle.truncate(0)
-                    raise Refused(f"sends more than the {limit} bytes that the file may have")
+                    raise BadAddress(f"sends more than the {limit} bytes that the file may have")
                 self.handle.write(chunk)
                 self.handle.flush()  # what is on disk when the process dies can be gone on from
                 self.progress(file.name, got, total)
@@ -313,23 +312,17 @@ def holding(part: Path) -> Iterator[BinaryIO]:
     """The part, open for reading and writing, held by this process alone."""
     part.parent.mkdir(parents=True, exist_ok=True)
     part.touch()
-    with part.open("r+b") as handle:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"{part} is being written by another process", fix="wait for it to end"
-                ) from None
-            except OSError:
-                pass  # a file system without locks
-        if not part.exists() or not os.path.samestat(os.fstat(handle.fileno()), part.stat()):
-            # Another process finished between our opening and our locking: this handle is the
-            # finished file, which must not be written to.
-            raise UserError(f"{part} was finished by another process", fix="run again")
-        yield handle
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(part, wait=False))
+        except BlockingIOError:
+            raise UserError(
+                f"{part} is being written by another process", fix="wait for it to end"
+            ) from None
+        except FileNotFoundError:
+            # Between our touching it and our locking it: what was there is the finished file now.
+            raise UserError(f"{part} was finished by another process", fix="run again") from None
+        yield stack.enter_context(part.open("r+b"))
 
 
 Trust = Literal["registry", "record", "first use"]
@@ -407,7 +400,7 @@ def fetch(
 
     An address of the registry or of ``mirrors`` may be private; one that it redirects to may not.
     """
-    from heldout.core.web import Patience, Refused, Unanswered, WebClient, masked
+    from heldout.core.web import BadAddress, Patience, Unanswered, WebClient, masked
 
     patience = patience or Patience()
     fetched = []
@@ -437,7 +430,7 @@ def fetch(
                         download = _Download(url, masked(url), file, part, handle, client, progress)
                         fetched.append(download.finish(target))
                     break
-                except (Refused, Unanswered) as error:
+                except (BadAddress, Unanswered) as error:
                     reasons.append(f"{masked(url)} {error}")
         else:
             raise UserError(

@@ -35,6 +35,7 @@ from heldout.core.files import (
     mapped,
     write_json,
 )
+from heldout.core.tables import read_parquet
 from heldout.core.workspace import check_slug
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import is_built_in
@@ -468,7 +469,7 @@ def _load(folder: Path) -> TestSet:
     card = Card.of(folder)
     tables = {}
     for name, schema in schemas_of(card).items():
-        tables[name] = read_parquet(folder / f"{name}.parquet", schema)
+        tables[name] = read_parquet(folder / f"{name}.parquet", schema=schema)
         try:
             check_bytes(folder, f"{name}.parquet")
         except BadFile:
@@ -506,40 +507,6 @@ def load_space(folder: Path, card: Card) -> LabelSpace | None:
         check_bytes(folder, own.name)
         return LabelSpace.read(own)
     return LabelSpace.load(card.label_space) if card.label_space else None
-
-
-def read_parquet(path: Path, schema: Any) -> Any:
-    """Read a Parquet table that must have the columns of ``schema``."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(path, partitioning=None)
-        table.validate(full=True)
-    except FileNotFoundError:
-        raise NotFound(
-            f"no file {path}", fix="the test set is incomplete: import it again"
-        ) from None
-    except (pa.ArrowException, OSError) as error:
-        raise BadFile(
-            path, f"cannot be read as Parquet ({error})", fix="write or fetch it again"
-        ) from None
-    missing = [name for name in schema.names if name not in table.column_names]
-    if missing:
-        raise BadFile(
-            path, f"lacks the column {missing[0]}", fix=f"it needs {', '.join(schema.names)}"
-        )
-    for field in schema:
-        position = table.column_names.index(field.name)
-        if table.schema.field(position).type != field.type:
-            try:
-                column = table.column(position).cast(field.type)
-            except pa.ArrowException:
-                raise BadFile(
-                    path, f"has a column {field.name} that is no {field.type}", fix="write it again"
-                ) from None
-            table = table.set_column(position, field, column)
-    return table
 
 
 def add_truth(testset: TestSet, name: str, table: Any, *, provenance: dict[str, Any]) -> TestSet:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from heldout.core.engine.executors import worker_count
-from heldout.core.errors import MissingExtra, UserError
+from heldout.core.errors import MissingExtra, NotFound, UserError
 from heldout.core.progress import format_seconds
 from heldout.core.workspace import Workspace
 from heldout.data.images import ImageSource
@@ -58,12 +59,14 @@ def choose(
     testsets: Sequence[TestSet],
     *,
     model_args: Mapping[str, Any] | None = None,
+    exclude: Sequence[str] = (),
     stored: bool = False,
     workspace: Workspace,
 ) -> ChosenModels:
     """Sort models into what is run, read from a file, read from the store, and in memory.
 
-    ``stored``  names mean stored predictions, even those of models that could be run
+    ``exclude``  globs of models that are not loaded or taken from memory; the store knows its own
+    ``stored``   names mean stored predictions, even those of models that could be run
     """
     names: list[str] = []
     loaded: list[Model | PredictionFile] = []
@@ -95,6 +98,15 @@ def choose(
                 fix="wrap it: heldout.models.adapters.FunctionModel(function, name=..., label_space=..., "
                 "preprocessing=..., identity=...)",
             )
+
+    def kept(name: str) -> bool:
+        return not any(fnmatchcase(name, glob) for glob in exclude)
+
+    given = len(loaded) + len(outputs)
+    loaded = [model for model in loaded if kept(model.name)]
+    outputs = [output for output in outputs if kept(output.model)]
+    if given and not (names or loaded or outputs):
+        raise NotFound("every model is excluded", fix="exclude fewer")
     seen: set[str] = set()
     for model in loaded:
         if model.name in seen:

@@ -111,8 +111,10 @@ class Scoring(EvidenceSources, frozen=True, kw_only=True):
     seed: Seed = 0
 
     def check(self) -> None:
-        """A reference line starts at a baseline; evidence is about mistakes."""
+        """A reference line starts at a baseline, evidence is about mistakes, curves are balanced."""
         needs(self, "reference", "baseline")
+        if self.curves is False:
+            unused(self, "no {curves}", "balance")
         if not self.mistakes:
             unused(self, "no {mistakes}", "superclasses", "peers", "seen_together")
 
@@ -169,6 +171,7 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "absent_classes",
                 "on_error",
                 "minimum_n",
+                "mistakes",
                 "superclasses",
                 "peers",
                 "seen_together",

@@ -143,6 +143,7 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         model_args=parse_model_args(request.model_args)
         if isinstance(request, EvaluateRequest)
         else None,
+        exclude=request.exclude,
         workspace=context.workspace,
         stored=not runs,
     )

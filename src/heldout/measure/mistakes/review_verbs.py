@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from heldout.core.context import Context, Result
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Table, counts
+from heldout.core.request import unused
 from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.published.answers import write_mistakes
@@ -118,6 +119,7 @@ def propose(request: requests.ProposeRequest, context: Context) -> Result:
                 raise
             context.note(error.message)
     if proposals is None:
+        unused(request, "rules: no judged mistakes are learned from", "seed")
         proposals = propose_by(table)
         context.note("by rules: nothing is said about severity")
     context.note(f"evidence: {knowledge.sources or 'none'}")
@@ -256,9 +258,11 @@ def queue(request: requests.QueueRequest, context: Context) -> Result:
         made = accuracy_queue(pairs, panel, people=request.people)
     else:
         made = hard_queue(verdicts, panel, wrong=request.wrong, people=request.people)
+    pairs_left = len(made.entries)
     made = made.head(request.top)
     rows = queue_rows(made, _proposals(made.entries, inputs))
-    told = f"{len(rows):,} pairs to judge, {made.judged:,} are judged already"
+    some = f"the first {len(rows):,} of " if len(rows) < pairs_left else ""
+    told = f"{some}{pairs_left:,} pairs to judge, {made.judged:,} are judged already"
     if request.out is not None:
         write_queue(request.out, rows)
         context.say(f"{request.out}: {told}")

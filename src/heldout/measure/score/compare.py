@@ -139,7 +139,7 @@ def simultaneous(found: Sequence[Contrasts], *, level: float = LEVEL) -> list[Co
         kind = int(part.records[0].slice != ALL)
         p = np.minimum(shares * joint_p(part.tests.p, laws[kind]), 1.0)
         low, high = part.tests.limits(tails[kind])
-        test = part.test if count == 1 else f"{part.test}, max-t over {count:,}"
+        test = part.test if count == 1 else f"{part.test}, simultaneous over {count:,}"
         records += [
             replace(
                 record,
@@ -158,7 +158,8 @@ def compare(
 ) -> list[Comparison]:
     """Differences of pairs of models, on the whole set and on slices, corrected together.
 
-    Plain accuracies: McNemar's mid-p and Tango's interval. Calibration errors: both debiased.
+    Plain accuracies: McNemar's test (of two models its mid-p) and Tango's interval. Calibration
+    errors: both debiased.
     Everything else, and everything where a column says which images belong together (``cluster``):
     the score test of paired differences. A slice too small for it, or with too few clusters, has
     the difference alone, and a reason. Options are those of :func:`contrasts`.
@@ -176,7 +177,9 @@ def _tests(
     if part.metric.binned:
         return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
     tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))
-    return tests, "McNemar mid-p" if part.counted and clusters is None else kind
+    if part.counted and clusters is None:
+        kind = "McNemar mid-p" if len(part.models) == 2 else "McNemar score"
+    return tests, kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,10 +218,24 @@ def error_consistency(
     metric = measured.metric
     if not metric.plain or metric.weighted or metric.per_class:
         raise NotApplicable(f"{metric.name} has no hits and misses", fix="measure top1")
-    n = len(measured.first_row_of_image)
     _, image, rows = np.unique(measured.rows, return_inverse=True, return_counts=True)
-    hits = measured.values.astype(np.float64)
-    part = 1.0 / rows[image]
+    codes = None if cluster is None else cluster_codes(measured, cluster)
+    found = kappa_of(measured.values, codes, part=1.0 / rows[image], level=level)
+    reason = with_cluster_name(found.reason, cluster)
+    return replace(found, models=measured.models, reason=reason)
+
+
+def kappa_of(
+    hits: np.ndarray,
+    clusters: np.ndarray | None = None,
+    *,
+    part: np.ndarray | None = None,
+    level: float = LEVEL,
+) -> ErrorConsistency:
+    """The same from ``hits`` (rows, models), of which each is the ``part`` (rows,) of an image."""
+    hits = hits.astype(np.float64)
+    part = np.ones(len(hits)) if part is None else part
+    n = round(float(part.sum()))
     # Rounded: three thirds of an image are one.
     both = (hits.T @ (hits * part[:, None])).round(9)
     right = np.diag(both)
@@ -233,16 +250,16 @@ def error_consistency(
     kappa = np.where(defined, (observed - expected) / room, np.nan)
     known, reason = np.where(defined, kappa, 0.0), None
     images, degrees = np.full(kappa.shape, float(n)), None
-    if cluster is not None:
+    if clusters is not None:
         try:
-            images, degrees = _clustered(hits, part, known, n, cluster_codes(measured, cluster))
+            images, degrees = _clustered(hits, part, known, n, clusters)
         except NotApplicable as refused:
-            reason = with_cluster_name(refused.message, cluster)
+            reason = refused.message
     quantile = t_quantile(level, degrees)
     low, high = kappa_limits(known, right[:, None], right[None, :], n, quantile, images=images)
     known = defined & (reason is None)
     low, high = (np.where(known, limit, np.nan) for limit in (low, high))
-    return ErrorConsistency(measured.models, n, observed, expected, kappa, low, high, reason)
+    return ErrorConsistency((), n, observed, expected, kappa, low, high, reason)
 
 
 def _clustered(

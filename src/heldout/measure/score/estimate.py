@@ -145,7 +145,8 @@ def _debiased(
     """A true calibration error is not below 0; the estimate may be, and is then given as 0."""
     found = calibration(part, options, rng, clusters)
     half = found.error * float(t_quantile(options.level, found.degrees))
-    low, value, high = (np.clip(found.value + x, 0.0, 1.0) for x in (-half, 0.0, half))
+    least, most = (f(found.value, found.other) for f in (np.minimum, np.maximum))
+    low, value, high = (np.clip(x, 0.0, 1.0) for x in (least - half, found.value, most + half))
     name = "plain" if clusters is None else "cluster"
     method = f"{name}-simulated-t, {BINS} bins of equal width"
     return value, Interval(low, high, method, options.level)

@@ -51,8 +51,8 @@ from heldout.stats.intervals import Interval, t_quantile
 Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 MINIMUM_MODELS = 3
-INTERVAL_MODELS = 8
-"""With fewer models, how far they lie from a line is not known well enough for an interval."""
+LEAST = 12
+"""With fewer models, or clusters, how far they lie from a line is not known well enough."""
 MOST_NOISE = 0.5
 """Where more of the spread of x is noise, the line that is left has no interval that holds."""
 
@@ -324,23 +324,29 @@ def _record(
             "give no line",
             fix="fit models that differ",
         )
-    ols: dict[str, Any] = {"slope": float(found.slope), "intercept": float(found.intercept)}
-    fields |= {"models": models, "r2": float(found.r2)}
-    fields |= {f"least_squares_{name}": value for name, value in ols.items()}
-    if reason is None and models < INTERVAL_MODELS:
-        reason = f"{models} models are too few for an interval, which needs {INTERVAL_MODELS}"
+    fields |= {name: float(getattr(found, name)) for name in ("slope", "intercept", "r2")}
+    fields["models"] = models
+    degrees = models - 2.0 if noise is None else min(models - 2.0, noise.degrees)
+    counts = (
+        {"models": models} if noise is None else {noise.units: noise.degrees + 1, "models": models}
+    )
+    for what, count in counts.items():
+        if count < LEAST:
+            reason = (
+                f"{count:.0f} {what} are too few for the interval of a line, which needs {LEAST}"
+            )
     if reason is None:
         corrected = corrected_line(x, y, noise)
         if corrected.noise <= MOST_NOISE:
-            degrees = models - 2.0 if noise is None else min(models - 2.0, noise.degrees)
             half = t_quantile(level, degrees) * np.sqrt(
                 np.maximum(np.diagonal(corrected.covariance), 0.0)
             )
             units = "models, accuracies as exact" if noise is None else f"models and {noise.units}"
             fields |= {"interval": f"errors in variables, t, {units}", "level": level}
             fields |= {"covariance": tuple(map(float, corrected.covariance[[0, 0, 1], [0, 1, 1]]))}
-            for name, reach in zip(ols, half, strict=True):
-                ols[name] = value = getattr(corrected, name)
+            for name, reach in zip(("slope", "intercept"), half, strict=True):
+                value = getattr(corrected, name)
+                fields |= {f"corrected_{name}": value}
                 fields |= {
                     f"{name}_low": float(value - reach),
                     f"{name}_high": float(value + reach),
@@ -348,9 +354,9 @@ def _record(
         else:
             reason = (
                 f"{corrected.noise:.0%} of the spread of the models on {fields['baseline']} is noise "
-                "of its images; the slope is least squares, too flat"
+                "of its images, which makes the slope too flat"
             )
-    return Fit(**ols, **fields, reason=reason)
+    return Fit(**fields, reason=reason)
 
 
 KEYS = ("model", "img_size")
@@ -490,10 +496,10 @@ def reference_line(
 ) -> ReferenceLine:
     """The logit line through a population of published models, whose accuracies are taken as exact."""
     models = len(population.x)
-    if models < INTERVAL_MODELS:
+    if models < LEAST:
         raise NotApplicable(
             f"{models} models have both {population.x_name} and {population.y_name}",
-            fix=f"a reference line needs at least {INTERVAL_MODELS}",
+            fix=f"a reference line needs at least {LEAST}",
         )
     x, y = to_axes(population.x, "logit"), to_axes(population.y, "logit")
     r2 = float(line(x, y).r2)

@@ -181,7 +181,7 @@ class Measured:
         if metric.debiased and len(self) > 1:
             from heldout.stats.calibration import binned_gaps
 
-            return binned_gaps(self.values, self.bin_codes, BINS).debiased
+            return binned_gaps(self.values, self.bin_codes, BINS).debiased()
         if metric.binned:
             return self.calibration_errors(np.ones(len(self)))
         if metric.average == "classes":

@@ -191,19 +191,19 @@ class Comparison(_OfSlice):
 class Fit:
     """A line through models: accuracy on ``testset`` against accuracy on ``baseline``.
 
-    ``slope``, ``intercept``  without the noise of the baseline's images, with their intervals
-    ``least_squares_*``       of the points as they are, as papers report; in records written before,
-                              ``slope`` and ``intercept`` are these
-    ``r2``                    squared correlation of the points
-    ``covariance``            variance of the slope, covariance, variance of the intercept
-    ``reason``                why there is no interval; the line is then that of least squares
+    ``slope``, ``intercept``, ``r2``  least squares through the points, as papers report them
+    ``corrected_slope``, ``corrected_intercept``  without the noise of the baseline's images, which
+                    makes the slope too flat; ``slope_low`` to ``intercept_high`` are their limits (in
+                    records written before, those of a bootstrap that left this noise out)
+    ``covariance``  variance of the corrected slope, covariance, variance of the intercept
+    ``reason``      why there is no corrected line, and so no interval
     """
 
     record: ClassVar[str] = "fit"
     table: ClassVar[Table] = Table(
         "accuracy on the test set against the baseline",
-        ("test set=testset", "baseline", "metric", "axes", "models:,", "slope=shown_slope",
-         "intercept=shown_intercept", "least squares=least_squares_slope:.3f", "r2:.4f", "reason"),
+        ("test set=testset", "baseline", "metric", "axes", "models:,", "slope:.3f", "intercept:.3f",
+         "r2:.4f", "slope without noise=shown_slope", "reason"),
     )  # fmt: skip
     testset: str
     baseline: str
@@ -217,22 +217,26 @@ class Fit:
     slope_high: float | None = None
     intercept_low: float | None = None
     intercept_high: float | None = None
-    least_squares_slope: float | None = None
-    least_squares_intercept: float | None = None
+    corrected_slope: float | None = None
+    corrected_intercept: float | None = None
     covariance: tuple[float, ...] | None = None
     interval: str | None = None
     level: float | None = None
     reason: str | None = None
 
     @property
-    def shown_slope(self) -> str:
-        """The slope with its interval."""
-        return limits_text(self.slope, self.slope_low, self.slope_high, ".3f")
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept: the corrected ones, or those of least squares."""
+        if self.corrected_slope is None or self.corrected_intercept is None:
+            return self.slope, self.intercept
+        return self.corrected_slope, self.corrected_intercept
 
     @property
-    def shown_intercept(self) -> str:
-        """The intercept with its interval."""
-        return limits_text(self.intercept, self.intercept_low, self.intercept_high, ".3f")
+    def shown_slope(self) -> str:
+        """The corrected slope with its interval; nothing where there is none."""
+        if self.slope_low is None:
+            return ""
+        return limits_text(self.line[0], self.slope_low, self.slope_high, ".3f")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,6 +428,8 @@ STATISTICS = ("rank", "worst", "balanced", "shrunk", "judged_minor", "minor", "e
 
 def from_dict(value: dict[str, Any]) -> Record:
     """The record that :func:`to_dict` wrote; a field that is missing or foreign is a TypeError."""
+    if not isinstance(value, dict):
+        raise TypeError("not an object")
     fields = dict(value)
     kind = fields.pop("record")
     if kind == "score" and "statistic" not in fields:

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar
 
 import numpy as np
@@ -158,8 +159,10 @@ def load_object(path: Path, attribute: str) -> Any:
     try:
         with _importable(path.parent):
             spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException as error:
         del sys.modules[name]
+        if isinstance(error, Exception | SystemExit):
+            raise _not_imported(path, error) from error
         raise
     found: Any = module
     for part in attribute.split("."):
@@ -170,6 +173,16 @@ def load_object(path: Path, attribute: str) -> Any:
             )
         found = getattr(found, part)
     return found
+
+
+def _not_imported(path: Path, error: BaseException) -> UserError:
+    frames = extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path.absolute())]
+    where = f"line {lines[-1]}: " if lines else ""
+    return UserError(
+        f"{path} cannot be imported ({where}{type(error).__name__}: {error})",
+        fix="correct the file, or install what it needs",
+    )
 
 
 @contextmanager

@@ -52,6 +52,10 @@ def import_predictions(
 
     space = label_space or testset.label_space
     notes: list[str] = []
+    if array is not None and path.suffix != ".npz":
+        raise UserError(f"{path} is not an .npz file", fix="leave out --array")
+    if order != "testset" and path.suffix not in ARRAY_SUFFIXES:
+        raise UserError(f"{path} says of which image each row is", fix="leave out --order")
     if path.suffix in ARRAY_SUFFIXES:
         outputs = read_outputs(path, classes=len(space), array=array)
         ids: Sequence[str] = image_order(testset, order)

@@ -60,7 +60,7 @@ def find_waste(
     for group in groups:
         name, runs = cards.get(group.name), store.runs(group.name)
         if name is None and runs and all(OWNER in run.run for run in runs):
-            found.append(_waste(group, "predictions on images that no test set here has any more"))
+            found.append(_waste(group, "predictions on images that no test set here has"))
         elif models and testset in (None, name):
             on = name or "a sample or a set elsewhere"
             found += [

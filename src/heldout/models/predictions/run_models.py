@@ -185,7 +185,9 @@ def predict(
     if plan.replaced:
         with held(plan.replaced[0].folder.parent):
             # Once more: another process may have run them again meanwhile.
-            plan = plan_predictions(testset, models, workspace=workspace, images=images, keep=keep)
+            plan = plan_predictions(
+                testset, models, workspace=workspace, images=images, keep=keep, rerun=rerun
+            )
             for run in plan.replaced:
                 remove_folder(run.folder)
     files = image_files(testset, images)

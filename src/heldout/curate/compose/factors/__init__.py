@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from heldout.core.errors import ExistsError, UserError
 from heldout.core.plugins import plugins
+from heldout.core.request import unused
 from heldout.curate.compose.factors.factor import (
     Draw,
     Factor,
@@ -115,6 +116,7 @@ class Factors:
         """
         asked = parameters.extra_factors
         if not asked:
+            unused(parameters, "the built-in factors alone", "factor_files")
             return cls(made_by=parameters)
         known = cls.load(parameters.factor_files)
         given = {known.canonical(key): list(values) for key, values in asked.items()}
