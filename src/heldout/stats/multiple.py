@@ -149,7 +149,8 @@ class SmallestP:
         if self.count < 2:
             return np.asarray(self.count * alone)
         below = np.searchsorted(self.draws, alone, side="right") + 1.0
-        return np.minimum(np.maximum(below / (len(self.draws) + 1.0), alone), self.count * alone)
+        drawn = np.maximum(below / (len(self.draws) + 1.0), alone)
+        return np.asarray(np.minimum(drawn, self.count * alone))
 
 
 def joint_p(p: npt.ArrayLike, family: Sequence[SmallestP]) -> FloatArray:
