@@ -271,7 +271,8 @@ def test_comparisons(workspace_flow: Workspace) -> None:
     results = verbs.compare(["oak", "yew", "fir"], [OLD], workspace=workspace_flow)
     assert {(r.model, r.other) for r in results.comparisons} == {("yew", "oak"), ("fir", "oak")}
     assert all(
-        r.difference < 0 and r.test == "McNemar score, simultaneous over 2" for r in results.comparisons
+        r.difference < 0 and r.test == "McNemar score, simultaneous over 2"
+        for r in results.comparisons
     )
     every = verbs.compare(
         ["all"], [OLD, NEW], metric="nll", all_pairs=True, replicates=50, workspace=workspace_flow
