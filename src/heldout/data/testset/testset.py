@@ -447,7 +447,7 @@ def load(folder: Path) -> TestSet:
         place = _place(folder)
         try:
             found = _load(folder)
-        except UserError:
+        except (UserError, FileNotFoundError):
             if _place(folder) == place:
                 raise
         else:
