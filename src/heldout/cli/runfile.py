@@ -60,6 +60,21 @@ class Input(Document, frozen=True, kw_only=True):
     default: Any = None
 
 
+class PublishedValue(Document, frozen=True, kw_only=True):
+    """A number that was published: a metric in percent, a count, or the slope of a line."""
+
+    testset: str
+    model: str | None = None
+    metric: str = ""
+    percent: int | float = 0
+    count: str = ""
+    value: int | float = 0
+    slope: float | None = None
+    baseline: str = ""
+    exclude: str = ""
+    models: int = 0
+
+
 class RunFile(Document, frozen=True, kw_only=True):
     """A run file."""
 
@@ -70,7 +85,7 @@ class RunFile(Document, frozen=True, kw_only=True):
     lists: Mapping[str, str] = {}
     quick: Mapping[str, Any] = {}
     step: tuple[dict[str, Any], ...] = ()
-    published: tuple[dict[str, Any], ...] = ()
+    published: tuple[PublishedValue, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +180,9 @@ def execute(runfile: RunFile, values: Mapping[str, Any], context: Context) -> Re
 
 def _run_step(name: str, given: dict[str, Any], context: Context) -> Result:
     verb, kind = find_step(name)
+    for key in ("save", "workspace"):
+        if not isinstance(given.get(key, ""), str):
+            raise UserError(f"step {name!r} has {key} = {given[key]!r}", fix="give one path")
     save = given.pop("save", None)
     check_writable(Path(save) if save is not None else None)
     if "workspace" in given:
@@ -325,25 +343,26 @@ def _beside(runfile: RunFile, records: Sequence[Any]) -> list[Published]:
     }
     found = []
     for entry in runfile.published:
-        model, testset = entry.get("model"), entry["testset"]
-        if "slope" in entry:
-            name, number = "slope of top1", entry["slope"]
+        model, testset = entry.model, entry.testset
+        number: int | float
+        if entry.slope is not None:
+            name, number = "slope of top1", entry.slope
             x, y = (
                 {m: share for (m, *about), share in ours.items() if about == [where, "top1"]}
-                for where in (entry["baseline"], testset)
+                for where in (entry.baseline, testset)
             )
-            common = [m for m in x.keys() & y.keys() if not fnmatchcase(m, entry["exclude"])]
-            value, model = None, f"{len(common)} of {entry['models']} models"
+            common = [m for m in x.keys() & y.keys() if not fnmatchcase(m, entry.exclude)]
+            value, model = None, f"{len(common)} of {entry.models} models"
             if len(common) > 1:
                 fit = linear_regression([x[m] for m in common], [y[m] for m in common])
                 value = round(fit.slope, 3)
-            equal = len(common) == entry["models"] and round(value or 0.0, 2) == number
-        elif "count" in entry:
-            name, number = entry["count"], entry["value"]
+            equal = len(common) == entry.models and round(value or 0.0, 2) == number
+        elif entry.count:
+            name, number = entry.count, entry.value
             value = counted.get((testset, model, name))
             equal = value == number
         else:
-            name, number = entry["metric"], entry["percent"]
+            name, number = entry.metric, entry.percent
             share = ours.get((model, testset, name))
             digits = len(str(number).partition(".")[2])
             value = None if share is None else round(100 * share, 3)
