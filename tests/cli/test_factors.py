@@ -63,7 +63,7 @@ def test_options_turn_curves_off_and_choose_clusters(run: Run, workspace: Path) 
         "--json",
     )
     off = run(*common, "--no-curve").json
-    assert {record["record"] for record in off} == {"score", "comparison"}
+    assert {record["record"] for record in off} == {"score", "comparison", "claim"}
     plain = run(*common, "--cluster", "none", "--no-curve").json
     assert {r["interval"] for r in plain if r.get("statistic") == "value"} == {"wilson"}
     by = run(*common, "--by", "background", "--curve").json
@@ -83,7 +83,7 @@ def test_models_are_compared_at_every_value(run: Run, workspace: Path) -> None:
     assert ran.code == 0
     assert {r["slice"] for r in ran.json} == {"all", *(f"size={i / 10:g}" for i in range(1, 9))}
     tests = {r["test"] for r in ran.json if r["test"]}
-    assert tests and all(test.startswith("paired cluster bootstrap") for test in tests)
+    assert tests and all(test.startswith("paired cluster score") for test in tests)
     few = [r for r in ran.json if r["test"] is None]
     assert {r["slice"] for r in few} == {"size=0.7", "size=0.8"}  # six objects are left there
     assert all("6 clusters (object) are too few" in r["reason"] for r in few)

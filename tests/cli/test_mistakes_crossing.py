@@ -174,7 +174,7 @@ def test_a_search_for_the_worst_slice_reaches_the_report(
         "searched", "discovered", "discovered_rest", "discovered_p",
     }  # fmt: skip
     shown = run("mistakes", "slices", *common, "--column", "camera")
-    assert "the worst of 3 slices, found on one half and measured on the other" in shown.out
+    assert "can be told from the rest (found on one half, measured on the other)" in shown.out
     scores = tmp_path / "t.json"
     assert run("score", *common, "--metric", "top1", "--save", scores).code == 0
     page = tmp_path / "r.html"

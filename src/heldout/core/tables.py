@@ -164,6 +164,11 @@ def read_parquet(path: Path, *, schema: Any = None, columns: Sequence[str] | Non
     if not path.is_file():
         raise NotFound(f"no file {path}", fix="write or fetch it again")
     with _readable(path):
+        for name in columns or ():
+            if name not in (there := pq.read_schema(path).names):
+                raise BadFile(
+                    path, f"has no column {name!r}", fix=f"it has {', '.join(there[:12])}"
+                )
         table = pq.read_table(path, columns=columns, partitioning=None)
         _check_values(table, path)
     for field in schema or ():

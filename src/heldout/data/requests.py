@@ -33,7 +33,7 @@ FORMAT = "Format of the files."
 
 
 class VerifyRequest(Request, frozen=True, kw_only=True):
-    """Check what is stored against its checksums and hashes, and image files.
+    """Check what is stored against its checksums.
 
     Test sets and pools with their predictions; without a name also vectors and judgements; files of
     saved records by path. Nothing is changed without --repair. With --audit, or anything to compare

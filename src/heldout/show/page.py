@@ -66,7 +66,7 @@ def render_report(data: ReportData) -> str:
         board=leaderboard(view),
         notes=curve_notes(view),
         discovered=discoveries(view),
-        hard=view.stated("slice"),
+        told=view.stated("slice"),
         provenance=_provenance(data.provenance),
         category_colour=category_colour,
         learning_names=NAMES,

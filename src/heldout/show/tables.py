@@ -279,8 +279,8 @@ def _cell(view: ReportView, record: Summary | None, first: float | None) -> Cell
     if record.at is not None and record.name not in ("slope", "rank_correlation"):
         column = record.columns.partition("@")[0]
         where = record.at if "&" in column else format_slice({column: record.at})
-        hard = (record.testset, record.model, where) in view.stated("slice")
-        if record.name not in ("worst_value", "worst_shrunk") or hard:
+        told = (record.testset, record.model, where) in view.stated("slice")
+        if record.name not in ("worst_value", "worst_shrunk") or told:
             text += f" at {_place(record)}"
     return Cell(text, ends, title=record.reason or "")
 

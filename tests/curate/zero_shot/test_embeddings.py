@@ -70,6 +70,11 @@ def test_what_is_broken_is_one_line_with_the_fix(tmp_path: Path) -> None:
 def test_a_folder_that_was_cut_off_is_refused(tmp_path: Path) -> None:
     write_embeddings(tmp_path / "v", Embeddings(["a", "b"], np.eye(2, dtype=np.float32)))
     head = tmp_path / "v" / "embedding.json"
-    head.write_text(json.dumps({**json.loads(head.read_text()), "rows": 3}))
+    facts = {**json.loads(head.read_text()), "rows": 3}
+    head.write_text(json.dumps(facts))
+    with pytest.raises(BadFile, match="is not as it was written"):
+        read_embeddings(tmp_path / "v")
+    del facts["check"]
+    head.write_text(json.dumps(facts))
     with pytest.raises(BadFile, match="says 3 rows, there are 2"):
         read_embeddings(tmp_path / "v")
