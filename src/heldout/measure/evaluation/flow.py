@@ -38,7 +38,7 @@ from heldout.measure.mistakes.categories import (
 )
 from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
 from heldout.measure.mistakes.inputs import named_knowledge
-from heldout.measure.mistakes.panel import judged_kinds, kinds_of
+from heldout.measure.mistakes.panel import JUDGED, judged_kinds, kinds_of
 from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images
 from heldout.measure.mistakes.verdicts import Key, Verdicts, mistakes_of, verdicts
@@ -206,13 +206,14 @@ def study_mistakes(
     )
     table = evidence_table(mistakes, knowledge)
     proposals = _with_severity(propose(table), table, _lessons(table, judged))
+    kinds = kinds_of(mistakes, judgements=judgements, proposals=proposals)
+    sources = [knowledge.sources or "nothing", reliability(table, proposals, judged)]
+    proposed = any(kind.basis != JUDGED for kind in kinds.values())
     return Study(
         verdicts=found,
         mistakes=mistakes,
-        kinds=kinds_of(mistakes, judgements=judgements, proposals=proposals),
-        evidence="; ".join(
-            filter(None, (knowledge.sources, reliability(table, proposals, judged)))
-        ),
+        kinds=kinds,
+        evidence="; ".join(sources) if proposed else "",
         named=evidence is not None and evidence.named,
     )
 
@@ -293,7 +294,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
             )
             studies.append(study)
             if study.evidence:
-                notes.append(f"{testset.name}: mistakes are sorted by {study.evidence}")
+                notes.append(f"{testset.name}: categories of mistakes rest on {study.evidence}")
             records += _mistake_records(study, group, job)
         compared += _contrasts([m for m in group if not m.metric.per_class][:1], job)
         measured += group
