@@ -368,7 +368,7 @@ def _ties(found: Sequence[Claim], records: Sequence[Record]) -> str:
 def headline_lines(records: Sequence[Record]) -> Iterator[str]:
     """What may be stated, and where the slices are."""
     for number, unit, text in statements(records):
-        yield f"{number} {unit}: {text}" if unit else text
+        yield text if number == "none" else f"{number} {unit}".rstrip() + f": {text}"
     slices = {(r.testset, r.slice) for r in records if isinstance(r, Score) and r.slice != ALL}
     if slices:
         yield f"{len(slices):,} slices: --full lists them, and a report draws them"
