@@ -187,7 +187,7 @@ def _studies(
                 for run in chosen:
                     collector.see(store.read(run, values=False))
                 study = collector.study(workspace=workspace)
-                if {r.evidence for r in mine if r.truth == truth} == {study.evidence}:
+                if {r.evidence or "" for r in mine if r.truth == truth} == {study.evidence}:
                     yield study
 
 
