@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from heldout.core.errors import EXIT_DONE
 from heldout.core.extras import require
-from heldout.core.notebook import html, latex, markdown
 from heldout.core.progress import (
     Bytes,
     Progress,
@@ -99,9 +98,13 @@ class Result:
 
     def __str__(self) -> str:
         """What a person is shown."""
+        from heldout.core.notebook import markdown
+
         return "\n\n".join(filter(None, [markdown(self.shown), *self.lines]))
 
     def _repr_html_(self) -> str:
+        from heldout.core.notebook import html
+
         return html(self.shown)
 
     @property
@@ -121,8 +124,12 @@ class Result:
 
     def to_markdown(self, *, full: bool = False) -> str:
         """The tables that a person is shown, as Markdown; ``full`` for those of all records."""
+        from heldout.core.notebook import markdown
+
         return markdown(self.records if full else self.shown)
 
     def to_latex(self, *, full: bool = False) -> str:
         """The tables that a person is shown, for LaTeX with booktabs; ``full`` as for Markdown."""
+        from heldout.core.notebook import latex
+
         return latex(self.records if full else self.shown)

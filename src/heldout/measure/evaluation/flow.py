@@ -36,8 +36,7 @@ from heldout.measure.mistakes.categories import (
     propose,
     reliability,
 )
-from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table
-from heldout.measure.mistakes.inputs import named_knowledge
+from heldout.measure.mistakes.evidence import EvidenceTable, evidence_table, named_knowledge
 from heldout.measure.mistakes.panel import JUDGED, judged_kinds, kinds_of
 from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.tally import Study, forgiven, joined, tally, without_images

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.core.files import sha256_file, sha256_text
+from heldout.core.workspace import Workspace
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.superclasses import Superclasses, read_superclasses
@@ -25,6 +26,7 @@ from heldout.measure.mistakes.class_similarity import (
     co_prediction,
     cooccurrence,
 )
+from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.verdicts import (
     BUILT_IN,
     Collapse,
@@ -34,6 +36,7 @@ from heldout.measure.mistakes.verdicts import (
 )
 from heldout.models.adapters.model import Encoder, unit_rows
 from heldout.models.predictions import Predictions
+from heldout.models.predictions.ledger import stored_predictions
 
 if TYPE_CHECKING:
     from heldout.models.embeddings import Embeddings
@@ -339,6 +342,38 @@ def gather_knowledge(
         cooccurrence=None if together is None else _seen_together(testset, truth, together),
         prototypes=None if prototypes is None else read_prototypes(testset, prototypes),
         sources=", ".join(sources),
+    )
+
+
+def named_knowledge(
+    testset: TestSet,
+    evidence: EvidenceSources,
+    *,
+    truth: str,
+    workspace: Workspace,
+    label_map: LabelMap | None = None,
+    note: Callable[[str], object],
+    **more: Any,
+) -> Knowledge:
+    """The knowledge that a request names, the same for every verb; ``more`` as in gather_knowledge."""
+    readable = {testset.label_space.fingerprint}
+    if label_map is not None:
+        readable.add(label_map.source.fingerprint)
+    peers = []
+    if evidence.peers:
+        for model in stored_predictions(testset, evidence.peers, workspace=workspace):
+            if model.label_space.fingerprint in readable:
+                peers.append(replace(model, logits=None, stored_hash=model.hash))
+            else:
+                note(f"{model.model} predicts {model.label_space.name}: not asked as a peer")
+    return gather_knowledge(
+        testset,
+        truth=truth,
+        peers=peers,
+        label_map=label_map,
+        superclasses=evidence.superclasses,
+        seen_together=evidence.seen_together,
+        **more,
     )
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from heldout.core.context import Context
 from heldout.core.request import Request
-from heldout.core.workspace import Workspace
 from heldout.data.labels import LabelMap, load_label_map
 from heldout.data.testset import TestSet, find_testset
-from heldout.measure.mistakes.evidence import NONE, Knowledge, gather_knowledge, named_collapse
+from heldout.measure.mistakes.evidence import NONE, named_collapse
 from heldout.measure.mistakes.panel import (
     MistakeFile,
     listed_predictions,
     read_mistake_file,
 )
-from heldout.measure.mistakes.requests import EvidenceSources
 from heldout.measure.mistakes.verdicts import Verdicts, verdicts_by_truth
 from heldout.models.predictions import Predictions, PredictionStore
 from heldout.models.predictions.ledger import stored_predictions
@@ -129,38 +127,6 @@ def read_inputs(
         ),
         field("collapse"),
         field("label_map"),
-    )
-
-
-def named_knowledge(
-    testset: TestSet,
-    evidence: EvidenceSources,
-    *,
-    truth: str,
-    workspace: Workspace,
-    label_map: LabelMap | None = None,
-    note: Callable[[str], object],
-    **more: Any,
-) -> Knowledge:
-    """The knowledge that a request names, the same for every verb; ``more`` as in gather_knowledge."""
-    readable = {testset.label_space.fingerprint}
-    if label_map is not None:
-        readable.add(label_map.source.fingerprint)
-    peers = []
-    if evidence.peers:
-        for model in stored_predictions(testset, evidence.peers, workspace=workspace):
-            if model.label_space.fingerprint in readable:
-                peers.append(replace(model, logits=None, stored_hash=model.hash))
-            else:
-                note(f"{model.model} predicts {model.label_space.name}: not asked as a peer")
-    return gather_knowledge(
-        testset,
-        truth=truth,
-        peers=peers,
-        label_map=label_map,
-        superclasses=evidence.superclasses,
-        seen_together=evidence.seen_together,
-        **more,
     )
 
 

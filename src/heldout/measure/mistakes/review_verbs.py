@@ -34,13 +34,9 @@ from heldout.measure.mistakes.evidence import (
     OutOfVocabulary,
     evidence_table,
     gather_knowledge,
-)
-from heldout.measure.mistakes.inputs import (
-    MistakeInputs,
     named_knowledge,
-    read_inputs,
-    truth_of_kind,
 )
+from heldout.measure.mistakes.inputs import MistakeInputs, read_inputs, truth_of_kind
 from heldout.measure.mistakes.panel import (
     PARTS,
     PanelAgreement,

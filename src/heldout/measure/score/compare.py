@@ -27,7 +27,6 @@ from heldout.measure.score.slices import (
     partitions,
     with_cluster_name,
 )
-from heldout.stats.agreement import kappa_limits, kappa_variance
 from heldout.stats.bootstrap import design
 from heldout.stats.intervals import t_quantile
 from heldout.stats.multiple import PairTests, SmallestP, joint_p, pair_tests, shared_tail
@@ -256,6 +255,8 @@ def kappa_of(
         except NotApplicable as refused:
             reason = refused.message
     quantile = t_quantile(level, degrees)
+    from heldout.stats.agreement import kappa_limits
+
     low, high = kappa_limits(known, right[:, None], right[None, :], n, quantile, images=images)
     known = defined & (reason is None)
     low, high = (np.where(known, limit, np.nan) for limit in (low, high))
@@ -271,6 +272,8 @@ def _clustered(
     accuracies. Degrees after Satterthwaite (1946), with the correlation inside clusters that the
     spread itself shows: a cluster of s images has a variance of ``s (1 + (s - 1) rho)``.
     """
+    from heldout.stats.agreement import kappa_variance
+
     layout = design(len(hits), clusters=clusters)
     sums, sizes = layout.unit_sums(hits * part[:, None]), layout.unit_sums(part)
     mean = sums.sum(axis=0) / n
