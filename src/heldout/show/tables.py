@@ -65,7 +65,11 @@ def findings(view: ReportView) -> list[MainResult]:
     if not found:
         found = [_score(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
     found += [MainResult(*one) for one in statements(view.data.records)][:_MOST_STATED]
-    return found + [_mistakes(part) for part in view.mistakes[:_MOST_TALLIES] if _explained(part)]
+    # What proposals say of mistakes is below, with how often it is right; it does not lead.
+    judged = (
+        p for p in view.mistakes[:_MOST_TALLIES] if (t := p.get(p.models[0])) and not t.evidence
+    )
+    return found + [_mistakes(part) for part in judged if _explained(part)]
 
 
 def _change(view: ReportView, found: Sequence[Change]) -> MainResult:
