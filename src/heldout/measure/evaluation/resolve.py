@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from heldout.core.context import Context
 from heldout.core.errors import LabelError, NotApplicable, NotFound, UserError
 from heldout.core.request import Request
-from heldout.data.labels import LabelMap, LabelSpace, load_label_map, read_superclasses
+from heldout.data.labels import LabelMap, LabelSpace, load_label_map
 from heldout.data.testset import TestSet, find_testset
 from heldout.measure.evaluation.prediction import ChosenModels, choose, distinct, limited
 from heldout.measure.evaluation.requests import CompareRequest, EvaluateRequest, Scoring
+from heldout.measure.mistakes.evidence import gather_knowledge
 from heldout.measure.score.fits import ReferenceLine, published_line
 from heldout.measure.score.measure import default_metrics
 from heldout.measure.score.metrics import get_metric
@@ -214,12 +215,16 @@ def _check(job: Evaluation) -> None:
 
 
 def _check_evidence(job: Evaluation) -> None:
-    """Truths, groups and peers that are evidence about mistakes must be there."""
+    """Truths, groups and peers that are evidence about mistakes must be there, and say something."""
     request, store = job.request, PredictionStore(job.context.workspace.predictions)
     for testset in job.testsets:
-        testset.truth(request.seen_together)
-        if request.superclasses is not None:
-            read_superclasses(request.superclasses, label_space=testset.label_space)
+        if request.superclasses or request.seen_together:
+            gather_knowledge(
+                testset,
+                truth=request.truth or testset.card.default_truth,
+                superclasses=request.superclasses,
+                seen_together=request.seen_together,
+            )
         if request.peers:
             store.select(testset.card.images_hash, request.peers, testset=testset.name)
 
