@@ -401,7 +401,7 @@ def _bars(view: ReportView, panel: SlicePanel) -> Iterator[Figure]:
         return
     small = len(panel.values()) - len(means)
     worst, cut = _worst(view, means, MOST_BARS)
-    extra = f"{cut} as observed; of so many, some are by chance." if cut else ""
+    extra = f"{cut} as observed; some of them are by chance." if cut else ""
     if small:
         extra += f" Of {plural(small, 'further value')} there are fewer than {FEW} images."
     values = [v for v in panel.values() if v in worst] if panel.types[0].order else worst

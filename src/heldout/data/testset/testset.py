@@ -473,7 +473,7 @@ def _load(folder: Path) -> TestSet:
         try:
             check_bytes(folder, f"{name}.parquet")
         except BadFile:
-            # Other bytes are no damage where the rows are those that the card was written for.
+            # Other bytes are not damage where the rows are those that the card was written for.
             empty = hash_table(schema.empty_table())
             if hash_table(tables[name]) != card.tables.get(name, empty):
                 raise

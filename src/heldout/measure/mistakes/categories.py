@@ -405,7 +405,7 @@ class Wording:
         if known is None or np.isnan(known[row]):
             return None
         value = float(known[row])
-        # 0 % beyond chance, or a node that holds most classes, is no reason for anything.
+        # 0 % beyond chance, or a node that holds most classes, does not explain a mistake.
         if (
             value < _LEAST_AFFINITY
             if kind == "affinity"
