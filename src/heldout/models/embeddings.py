@@ -6,8 +6,10 @@ never run the encoder on an image again. ::
 
     FOLDER/
       embedding.json     schema_version, name, encoder, dimension, rows, what was embedded, checksums
-      vectors.npy        float32 or float16 (rows, d); a row of NaN has no vector
+      vectors.npy        float32, float16 or uint8 (rows, d); a row of NaN has no vector
       ids.txt            one id per line, in the order of the rows
+      sha256.txt         the hash of each image's file; an empty line: it is not known, or the image
+                         could not be read. Images of equal hash are encoded once
 
 ``FILE.npy`` with ``FILE.ids.txt`` beside it, and ``.npz`` files with the arrays ``vectors`` and
 ``ids``, are read as well. Arrays of a folder or a ``.npy`` file are mapped into memory, never read
@@ -17,7 +19,8 @@ whole.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -52,7 +55,12 @@ from heldout.core.workspace import Workspace, slug
 from heldout.data.images import BadImage, ImageSource
 from heldout.data.testset.testset import TestSet
 from heldout.models.adapters.model import Encoder
-from heldout.models.predictions.pixels import ImageFiles, image_files, load_pixels
+from heldout.models.predictions.pixels import (
+    ImageFiles,
+    image_files,
+    load_pixels,
+    not_the_sets_own,
+)
 from heldout.models.predictions.run_models import (
     BATCH,
     in_images,
@@ -64,7 +72,7 @@ from heldout.models.predictions.run_models import (
 SCHEMA_VERSION = 1
 WORK = "embed-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
-_HEAD, _VECTORS, _IDS = "embedding.json", "vectors.npy", "ids.txt"
+_HEAD, _VECTORS, _IDS, _DIGESTS = "embedding.json", "vectors.npy", "ids.txt", "sha256.txt"
 _IDS_FIX = "write one id per line, in the order of the rows"
 
 
@@ -125,34 +133,43 @@ def embed(
 ) -> Embeddings:
     """Vectors of a pool's images, from the workspace or made now; the same call again resumes.
 
-    An image that cannot be read has a row of NaN, and is listed in ``facts["failures"]``; it is
-    tried again by every call.
+    An image that is in another set already (the same bytes) is not encoded again. One that cannot be
+    read has a row of NaN (zeros where vectors are whole numbers), and is listed in
+    ``facts["failures"]``; it is tried again by every call.
     With ``shard`` only that share is made here; until all shares are there, asking for the vectors
     is refused.
     """
     files = image_files(pool, images)
     ids = pool.images["image_id"].to_pylist()
-    unknown = sum(digest is None for digest in files.digests)
-    listed = [[name, digest] for name, digest in zip(ids, files.digests, strict=True)]
+    digests = files.digests
+    listed = [[name, digest] for name, digest in zip(ids, digests, strict=True)]
     what = sha256_text(canonical_json(listed))
-    folder = embeddings_folder(workspace, encoder) / what[:12]
+    parent = embeddings_folder(workspace, encoder)
+    folder = parent / what[:12]
     key = encoder_key(encoder)
-    size = unit_images(len(ids))
-    units = [
-        Unit(
-            unit_key(WORK, images=listed[start : start + size], encoder=key),
-            range(start, min(start + size, len(ids))),
-        )
-        for start in range(0, len(ids), size)
-    ]
-    results = JobResults(workspace.runs / f"embed-{what[:12]}-{key[:12]}")
     work = EmbedWork(files, encoder)
-    known = read_embeddings(folder) if is_embeddings(folder) and not unknown else None
-    vectors = np.empty((len(ids), encoder.dimension), np.float32)
-    noted = known.facts.get("failures", {}) if known is not None else {}
-    failures = {row: noted[image] for row, image in enumerate(ids) if image in noted}
+    results = JobResults(workspace.runs / f"embed-{what[:12]}-{key[:12]}")
 
-    def make(some: Sequence[Unit], share: Shard | None) -> None:
+    def readable(failures: Mapping[int, str]) -> set[int]:
+        # A file that was not there, or was looked for in the wrong folder, may be there by now.
+        return {row for row in failures if not isinstance(work.pixels(row), BadImage)}
+
+    if is_embeddings(folder) and None not in digests:
+        known = read_embeddings(folder)
+        noted = known.facts.get("failures", {})
+        if not readable({row: noted[image] for row, image in enumerate(ids) if image in noted}):
+            remove_job(results.folder)
+            return known
+    stored = _stored_rows(parent, digests)
+    missing = [row for row in range(len(ids)) if row not in stored]
+    size = unit_images(len(ids))
+    chunks = [tuple(missing[start : start + size]) for start in range(0, len(missing), size)]
+    units = [
+        Unit(unit_key(WORK, images=[listed[row] for row in rows], encoder=key), rows)
+        for rows in chunks
+    ]
+
+    def make(some: Sequence[Unit], share: Shard | None) -> dict[int, str]:
         total = sum(len(unit.payload) for unit in some)
         try:
             map_units(
@@ -168,32 +185,20 @@ def embed(
         except ShardsMissing:
             done = sum(len(unit.payload) for unit in some if results.has(unit.key))
             raise ShardsMissing(f"images of {pool.name}", done, total) from None
+        failures: dict[int, str] = {}
         for unit in some:
-            rows = unit.payload
-            bad, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
-            vectors[rows.start : rows.stop] = made["vectors"]
-            for place, row in enumerate(rows):
-                failures.pop(row, None)
-                if place in bad:
-                    failures[row] = bad[place]
+            bad, _ = unpack_arrays(io.BytesIO(results.read(unit.key)))
+            failures |= {unit.payload[place]: reason for place, reason in bad.items()}
+        return failures
 
-    def readable() -> list[Unit]:
-        # A file that was not there, or was looked for in the wrong folder, may be there by now.
-        rows = {row for row in failures if not isinstance(work.pixels(row), BadImage)}
-        return [unit for unit in units if not rows.isdisjoint(unit.payload)]
-
-    if known is not None:
-        vectors[:] = known.vectors
-        if not readable():
-            remove_job(results.folder)
-            return known
     with working(results):
-        if known is None:
-            make(units, shard)
-        if again := readable():
+        failures = make(units, shard)
+        if rows := readable(failures):
+            again = [unit for unit in units if not rows.isdisjoint(unit.payload)]
             for unit in again:
                 results.path(unit.key).unlink(missing_ok=True)
             make(again, None)
+            failures = make(units, None)
     if ids and len(failures) == len(ids):
         raise NotApplicable(
             f"none of the {len(ids)} images of {pool.name} could be read "
@@ -203,12 +208,54 @@ def embed(
     facts = {
         "encoder": encoder_facts(encoder),
         "images": what,
-        "images_without_hash": unknown,
+        "images_without_hash": digests.count(None),
         "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
     }
-    write_embeddings(folder, Embeddings(ids, vectors, facts), replace=True)
+    lines = [digest if row not in failures else None for row, digest in enumerate(digests)]
+    with _writing(folder, ids, facts, replace=True, digests=lines) as temporary:
+        # Row by row into the file: the vectors of a large set are larger than memory.
+        vectors = np.lib.format.open_memmap(
+            temporary / _VECTORS, "w+", _dtype(encoder), (len(ids), encoder.dimension)
+        )
+        for row, (source, place) in stored.items():
+            vectors[row] = source[place]
+        for unit in units:
+            _, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
+            vectors[list(unit.payload)] = made["vectors"]
+        vectors.flush()
+        del vectors
     remove_job(results.folder)
     return read_embeddings(folder)
+
+
+def _dtype(encoder: Encoder) -> np.dtype[Any]:
+    return np.dtype(getattr(encoder, "dtype", np.float32))
+
+
+def _stored_rows(parent: Path, digests: Sequence[str | None]) -> dict[int, tuple[np.ndarray, int]]:
+    """Rows whose image was encoded before, in whatever set: the array and the row in it."""
+    rows: dict[str, list[int]] = {}
+    for row, digest in enumerate(digests):
+        if digest is not None:
+            rows.setdefault(digest, []).append(row)
+    found: dict[int, tuple[np.ndarray, int]] = {}
+    for folder in sorted(parent.glob("*/")):
+        if not rows or not (folder / _DIGESTS).is_file():
+            continue
+        places = {
+            digest: place
+            for place, digest in enumerate((folder / _DIGESTS).read_text("utf-8").splitlines())
+            if digest in rows
+        }
+        if not places:
+            continue
+        try:
+            vectors = read_embeddings(folder).vectors
+        except BadFile:  # damaged: its rows are made again
+            continue
+        for digest, place in places.items():
+            found |= dict.fromkeys(rows.pop(digest), (vectors, place))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,19 +265,24 @@ class EmbedWork:
     files: ImageFiles
     encoder: Encoder
 
-    def __call__(self, rows: range) -> bytes:
+    def __call__(self, rows: Sequence[int]) -> bytes:
         """Embed some rows; failures and vectors are by position among them."""
         good: list[int] = []
         pixels: list[np.ndarray] = []
         failures: dict[int, str] = {}
         for place, row in enumerate(rows):
             found = self.pixels(row)
+            seen, own = self.files.seen.get(row), self.files.digests[row]
+            if None not in (seen, own) and seen != own:
+                raise not_the_sets_own(self.files.names[row])
             if isinstance(found, BadImage):
                 failures[place] = f"{found.trouble}: {found.reason}"
             else:
                 good.append(place)
                 pixels.append(found)
-        vectors = np.full((len(rows), self.encoder.dimension), np.nan, np.float32)
+        dtype = _dtype(self.encoder)
+        nothing = np.nan if dtype.kind == "f" else 0
+        vectors = np.full((len(rows), self.encoder.dimension), nothing, dtype)
         for first in range(0, len(good), BATCH):
             some = good[first : first + BATCH]
             made = self.encoder.encode_images(np.stack(pixels[first : first + BATCH]))
@@ -267,18 +319,35 @@ def rows_of(embeddings: Embeddings, ids: Sequence[str], *, what: str = "images")
 
 def write_embeddings(folder: Path, embeddings: Embeddings, *, replace: bool = False) -> None:
     """Write vectors to a folder."""
-    vectors = embeddings.vectors
+    with _writing(folder, embeddings.ids, embeddings.facts, replace=replace) as temporary:
+        np.save(temporary / _VECTORS, embeddings.vectors)
+
+
+@contextmanager
+def _writing(
+    folder: Path,
+    ids: Sequence[str],
+    facts: Mapping[str, Any],
+    *,
+    replace: bool,
+    digests: Sequence[str | None] | None = None,
+) -> Iterator[Path]:
+    """Yield a temporary folder for the file of vectors; the files beside it are written after it."""
     with atomic_folder(folder, replace=replace) as temporary:
-        np.save(temporary / _VECTORS, vectors)
-        write_text(temporary / _IDS, "".join(f"{name}\n" for name in embeddings.ids))
+        yield temporary
+        write_text(temporary / _IDS, "".join(f"{name}\n" for name in ids))
+        if digests is not None:
+            write_text(temporary / _DIGESTS, "".join(f"{digest or ''}\n" for digest in digests))
+        vectors = np.load(temporary / _VECTORS, mmap_mode="r")
         head = {
             "schema_version": SCHEMA_VERSION,
             "rows": len(vectors),
             "dimension": int(vectors.shape[1]),
             "dtype": vectors.dtype.name,
-            **embeddings.facts,
+            **facts,
         }
-        head["files"] = {name: checksum(mapped(temporary / name)) for name in (_VECTORS, _IDS)}
+        names = (_VECTORS, _IDS, *(() if digests is None else (_DIGESTS,)))
+        head["files"] = {name: checksum(mapped(temporary / name)) for name in names}
         write_json(temporary / _HEAD, sealed(head))
 
 
@@ -338,7 +407,7 @@ def _read_ids(path: Path) -> list[str]:
 def _checked(
     path: Path, vectors: np.ndarray, ids: Sequence[str], facts: Mapping[str, Any]
 ) -> Embeddings:
-    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+    if vectors.ndim != 2 or (vectors.dtype.kind != "f" and vectors.dtype != np.uint8):
         raise BadFile(
             path, f"holds {vectors.dtype} {vectors.shape}", fix="give floats, one row per image"
         )

@@ -13,7 +13,6 @@ from heldout.core.workspace import Workspace
 from heldout.curate.active.task import (
     PARTS,
     SHARES,
-    FeatureEncoder,
     LabelingTask,
     class_values,
     domain_values,
@@ -26,6 +25,7 @@ from heldout.data.labels import LabelSpace
 from heldout.data.testset.tables import image_table, membership_table, truth_table
 from heldout.data.testset.testset import TestSet, make_pool
 from heldout.models.adapters import ModelOutput
+from heldout.models.descriptors import FeatureEncoder
 from heldout.models.embeddings import Embeddings
 from heldout.testing.model import FakeModel
 from tests.curate.active.conftest import made_problem

@@ -18,11 +18,11 @@ from heldout.core.workspace import Workspace
 from heldout.curate.active.classifier import Images
 from heldout.curate.active.requests import PARTS
 from heldout.curate.active.strategies import proportional
-from heldout.data.images import ImageSource, Preprocessing
+from heldout.data.images import ImageSource
 from heldout.data.testset.hashing import derived_seed, row_hash
 from heldout.data.testset.tables import memberships_by_column
 from heldout.data.testset.testset import TestSet
-from heldout.models.adapters.model import Encoder, Model
+from heldout.models.descriptors import image_encoder
 from heldout.models.embeddings import Embeddings, embed, is_embeddings, read_embeddings, rows_of
 
 TRAIN, VALIDATION, TEST = range(3)
@@ -174,46 +174,6 @@ def _part_codes(texts: Sequence[str], name: str) -> np.ndarray:
 
 
 _PREFIX = "embeddings:"
-
-
-class FeatureEncoder:
-    """A classifier as the image side of an encoder: its features, as they are, not of length 1."""
-
-    scale = 1.0
-
-    def __init__(self, model: Model) -> None:
-        geometry = model.preprocessing.geometry
-        probe = model(np.zeros((1, geometry.crop_height, geometry.crop_width, 3), np.uint8))
-        if probe.features is None:
-            raise NotApplicable(
-                f"{model.name} gives no features",
-                fix="name a model that does, such as lite0, or give vectors: --features FILE.npy",
-            )
-        self._model = model
-        self.name = f"{model.name}-features"
-        self.dimension = int(probe.features.shape[1])
-        self.preprocessing: Preprocessing = model.preprocessing
-        self.identity: Mapping[str, Any] = {"features": True, **model.identity}
-
-    def encode_images(self, pixels: np.ndarray) -> np.ndarray:
-        """Features of a batch, float32 (b, dimension)."""
-        return np.asarray(self._model(pixels).features)
-
-    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """A classifier reads no texts."""
-        raise NotApplicable(f"{self.name} reads no texts", fix="name an image-text encoder")
-
-
-def image_encoder(text: str) -> Encoder:
-    """What turns images into vectors: the encoder ``conse`` or a model."""
-    from heldout.models.adapters import load_encoder, load_model
-
-    if text.startswith("conse"):
-        return load_encoder(text)
-    model = load_model(text)
-    if not isinstance(model, Model):
-        raise UserError(f"{text} holds predictions, not a model", fix="name a model such as lite0")
-    return FeatureEncoder(model)
 
 
 def pool_features(
