@@ -1,0 +1,1 @@
+"""Near duplicates: found, judged, resolved."""
