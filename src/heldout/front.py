@@ -100,6 +100,19 @@ VERBS = (
         "curate.zero_shot.requests:AnnotateRequest",
         "curate.zero_shot.verbs:annotate",
     ),
+    Verb(
+        "dedupe",
+        "build",
+        "curate.dedupe.requests:DedupeRequest",
+        "curate.dedupe.verbs:dedupe",
+        page="show.duplicates:draw",
+    ),
+    Verb(
+        "calibrate",
+        "build",
+        "curate.dedupe.requests:CalibrateRequest",
+        "curate.dedupe.calibration:calibrate",
+    ),
     Verb("active run", "build", "curate.active.requests:StudyRequest", "curate.active.verbs:run"),
     Verb(
         "active next", "build", "curate.active.requests:NextRequest", "curate.active.verbs:choose"

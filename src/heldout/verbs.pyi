@@ -25,7 +25,7 @@ def evaluate(
     by: str | Iterable[str] | None = None,
     label_map: str | None = None,
     baseline: str | None = None,
-    reference: str | None = None,
+    line: str | None = None,
     mistakes: bool = ...,
     exclude: str | Iterable[str] = ...,
     cluster: str | None = None,
@@ -76,7 +76,7 @@ def score(
     by: str | Iterable[str] | None = None,
     label_map: str | None = None,
     baseline: str | None = None,
-    reference: str | None = None,
+    line: str | None = None,
     mistakes: bool = ...,
     exclude: str | Iterable[str] = ...,
     cluster: str | None = None,
@@ -192,6 +192,43 @@ def annotate(
     workers: int | None = None,
     shard: str | None = None,
     replace: bool = ...,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
+def dedupe(
+    testset: Any,
+    *,
+    references: str | Iterable[str] = ...,
+    measures: Literal['l2', 'features', 'dssim', 'hash'] | Iterable[Literal['l2', 'features', 'dssim', 'hash']] = ...,
+    features: str = ...,
+    thresholds: Mapping[str, Any] = ...,
+    near_classes: int | None = None,
+    top: int = ...,
+    accept: bool = ...,
+    name: str | None = None,
+    frequency: str | None = None,
+    photo: str | None = None,
+    models: Any = ...,
+    out: str | PathLike[str] | None = None,
+    replace: bool = ...,
+    images: Any | None = None,
+    memory: float = ...,
+    device: Literal['auto', 'cpu', 'cuda'] = ...,
+    workers: int | None = None,
+    plan: bool = ...,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
+def calibrate(
+    testset: Any,
+    *,
+    measures: Literal['l2', 'features', 'dssim', 'hash'] | Iterable[Literal['l2', 'features', 'dssim', 'hash']] = ...,
+    features: str = ...,
+    false_alarms: float = ...,
+    limit: int = ...,
+    seed: int = ...,
+    images: Any | None = None,
+    workers: int | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -670,7 +707,7 @@ def import_predictions(
 def import_judgements(
     path: str | PathLike[str],
     *,
-    format: Literal['auto', 'table', 'queue', 'class-reviews', 'blacklist', 'near-duplicates', 'duplicate-reviews', 'label-errors', 'mistakes'] = ...,
+    format: Literal['auto', 'table', 'queue', 'class-reviews', 'blacklist', 'near-duplicates', 'duplicate-reviews', 'duplicate-overrides', 'label-errors', 'mistakes'] = ...,
     testset: Any | None = None,
     who: str | None = None,
     revise: bool = ...,
@@ -693,6 +730,7 @@ def export_testset(
 def export_judgements(
     out: str | PathLike[str],
     *,
+    format: Literal['table', 'near-duplicates', 'duplicate-reviews', 'duplicate-overrides'] = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 

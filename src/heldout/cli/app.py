@@ -324,6 +324,7 @@ RENAMED: dict[str, str] = {
     "test_size": "sizes",
     "train_size": "sizes",
     "lossless": "format",
+    "reference": "line",
 }
 """Options that have another name now, for those who write the old one."""
 

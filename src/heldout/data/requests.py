@@ -264,6 +264,7 @@ class ImportJudgementsRequest(Request, frozen=True, kw_only=True):
             "blacklist",
             "near-duplicates",
             "duplicate-reviews",
+            "duplicate-overrides",
             "label-errors",
             "mistakes",
         ],
@@ -319,9 +320,16 @@ class ExportTestsetRequest(Request, frozen=True, kw_only=True):
 
 
 class ExportJudgementsRequest(Request, frozen=True, kw_only=True):
-    """Write the table of judgements to a file."""
+    """Write the table of judgements to a file.
+
+    The other formats are those in which ImageNetV2 published what people said of duplicates.
+    """
 
     out: Out
+    format: Annotated[
+        Literal["table", "near-duplicates", "duplicate-reviews", "duplicate-overrides"],
+        option(FORMAT),
+    ] = "table"
 
 
 class FetchRequest(Request, frozen=True, kw_only=True):

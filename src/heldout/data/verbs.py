@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotFound
+from heldout.core.files import write_text
 from heldout.core.records import Table, counts
 from heldout.data.importing.audit import (
     Audit,
@@ -17,9 +20,16 @@ from heldout.data.importing.audit import (
     read_near_duplicates,
 )
 from heldout.data.importing.detect import read_classes
+from heldout.data.judgements.duplicates import listed_counts
 from heldout.data.judgements.files import write_judgements
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
+from heldout.data.published.imagenetv2 import (
+    duplicate_overrides,
+    duplicate_reviews,
+    near_duplicates,
+)
 from heldout.data.requests import (
     CiteRequest,
     DiffRequest,
@@ -183,11 +193,27 @@ def export_testset(request: ExportTestsetRequest, context: Context) -> Result:
     return Result(records=[found], code=EXIT_FAILED_IMAGES if found.failures else EXIT_DONE)
 
 
+_DUPLICATES: dict[str, Callable[[Iterable[Judgement]], Any]] = {
+    "near-duplicates": near_duplicates,
+    "duplicate-reviews": duplicate_reviews,
+    "duplicate-overrides": duplicate_overrides,
+}
+
+
 def export_judgements(request: ExportJudgementsRequest, context: Context) -> Result:
-    """The table of judgements as a file."""
+    """The table of judgements as a file, or a published file made from it."""
     with JudgementStore(context.workspace.judgements) as store:
-        count = write_judgements(request.out, store.stream())
-    return Result(records=counts({"judgements": count}), lines=[f"written to {request.out}"])
+        if request.format == "table":
+            found = {"judgements": write_judgements(request.out, store.stream())}
+        else:
+            value = _DUPLICATES[request.format](store.stream(question="duplicate"))
+            write_text(request.out, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+            found = (
+                listed_counts(value)
+                if request.format == "near-duplicates"
+                else {"images": len(value)}
+            )
+    return Result(records=counts(found), lines=[f"written to {request.out}"])
 
 
 def fetch(request: FetchRequest, context: Context) -> Result:

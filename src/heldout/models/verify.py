@@ -1,4 +1,4 @@
-"""``verify``: test sets and pools, and what else numbers come from: runs, vectors, judgements, records."""
+"""``verify``: test sets, pools, and what else numbers come from: runs, vectors, searches, judgements."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAULT, BadFile, UserError
 from heldout.core.files import is_temporary, read_json, read_versioned_json, remove_folder, unsealed
 from heldout.core.workspace import Workspace
+from heldout.data.judgements.neighbours import read_neighbours
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.requests import VerifyRequest
 from heldout.data.testset import Card
@@ -81,6 +82,10 @@ def _stores(
         head = read_versioned_json(folder / "embedding.json", version=SCHEMA_VERSION)
         return 1, int("files" not in head)
 
+    def look_at_search(folder: Path) -> tuple[int, int]:
+        read_neighbours(folder)
+        return 1, 0
+
     def look_at_judgements(path: Path) -> tuple[int, int]:
         with JudgementStore(path) as judgements:
             return sum(1 for _ in judgements.stream()), 0
@@ -91,12 +96,14 @@ def _stores(
 
     runs = folders(place.predictions, [f"{name}/*@*" for name in hashes])
     vectors = folders(place.root / "embeddings", ["*/*"]) if every else []
+    searches = folders(place.root / "duplicates", ["*/*/*"]) if every else []
     file = Path(str(place.judgements).removeprefix("sqlite:///"))
     table = [file] if every and file.is_file() else []
     again = "heldout eval makes it again; outputs from outside, heldout import predictions"
     for kind, paths, look, fix in (
         ("predictions", runs, look_at_run, again),
         ("embeddings", vectors, look_at_vectors, "the same command embeds again"),
+        ("duplicates", searches, look_at_search, "heldout dedupe compares again"),
         ("judgements", table, look_at_judgements, ""),
     ):
         if paths:

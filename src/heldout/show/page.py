@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from heldout.core.files import canonical_json, write_text
+from heldout.core.records import grids
 from heldout.show.charts import SECTIONS, Figure
 from heldout.show.embed import compact, render, script_json
 from heldout.show.learning import NAMES
@@ -49,6 +50,7 @@ def render_report(data: ReportData) -> str:
         ("mistakes", "Mistakes", view.mistakes),
         ("comparisons", "Comparisons", view.comparisons),
         ("fits", "Fits", view.fits),
+        ("leaks", "Leaks", view.leaks),
         ("counts", "Counts", view.counts),
         ("scores", "All scores", view.scores),
         ("provenance", "Provenance", data.provenance or data.settings),
@@ -65,6 +67,7 @@ def render_report(data: ReportData) -> str:
         findings=findings(view),
         board=leaderboard(view),
         notes=curve_notes(view),
+        leaks=grids(view.leaks),
         discovered=discoveries(view),
         told=view.stated("slice"),
         provenance=_provenance(data.provenance),

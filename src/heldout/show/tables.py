@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from heldout.measure.score.records import (
     DISCOVERED_P,
     DISCOVERED_REST,
     SEARCHED,
+    Leak,
     Summary,
 )
 from heldout.measure.score.slices import (
@@ -65,11 +66,33 @@ def findings(view: ReportView) -> list[MainResult]:
     if not found:
         found = [_score(view, name) for name in view.testsets[:_MOST_SETS] if view.overall(name)]
     found += [MainResult(*one) for one in statements(view.data.records)][:_MOST_STATED]
+    found += list(_leaks(view))
     # What proposals say of mistakes is below, with how often it is right; it does not lead.
     judged = (
         p for p in view.mistakes[:_MOST_TALLIES] if (t := p.get(p.models[0])) and not t.evidence
     )
     return found + [_mistakes(part) for part in judged if _explained(part)]
+
+
+def _leaks(view: ReportView) -> Iterator[MainResult]:
+    """How many images of a set are in a reference too, and what they add to the best score."""
+    best: dict[tuple[str, str], Leak] = {}
+    for leak in view.leaks:
+        known = best.setdefault((leak.testset, leak.images), leak)
+        if leak.value > known.value:
+            best[leak.testset, leak.images] = leak
+    for leak in best.values():
+        near = (
+            ", or near one of its images and nobody has looked"
+            if "unresolved" in leak.images
+            else ""
+        )
+        where = " or ".join(leak.references)
+        text = f"of {plural(leak.n, 'image')} of {leak.testset} are in {where} too{near}."
+        if leak.difference is not None:
+            gap = points_cell(leak.difference, leak)
+            text += f" They add {gap} points to the {metric_name(leak.metric)} of {leak.model}."
+        yield MainResult(count(leak.left_out), "images", text)
 
 
 def _change(view: ReportView, found: Sequence[Change]) -> MainResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +14,7 @@ from heldout.measure.score.records import (
     Claim,
     Comparison,
     Fit,
+    Leak,
     Learning,
     Record,
     Score,
@@ -33,6 +33,7 @@ from heldout.show.learning import LearningSection
 from heldout.show.mistakes import MistakeCard, MistakeSection
 from heldout.show.thumbnails import Example
 from heldout.show.wording import best_middle_worst, is_share, merit
+from heldout.stats.intervals import Bounded, square_and_add
 
 PREFERRED_METRICS = ("top1", "accuracy", "mla", "mean_per_class")
 _CHANCE = 0.05
@@ -166,18 +167,12 @@ class Change:
 
 
 def difference_interval(old: Score, new: Score) -> tuple[float | None, float | None]:
-    """The interval of ``new − old`` for scores on different images.
-
-    Newcombe's (1998) method 10, square-and-add: each side takes the distance to the nearer end of
-    one interval and to the farther end of the other, ``d − √((p₁−l₁)² + (u₂−p₂)²)`` and
-    ``d + √((u₁−p₁)² + (p₂−l₂)²)``. It asks that the two test sets share no images.
-    """
+    """The interval of ``new − old`` for scores on different images."""
     if old.low is None or old.high is None or new.low is None or new.high is None:
         return None, None
-    difference = new.value - old.value
-    low = difference - math.hypot(new.value - new.low, old.high - old.value)
-    high = difference + math.hypot(new.high - new.value, old.value - old.low)
-    return low, high
+    return square_and_add(
+        Bounded(new.value, new.low, new.high), Bounded(old.value, old.low, old.high)
+    )
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
@@ -198,7 +193,8 @@ class ReportView:
     A test set may be scored against several truths, or under several label maps. Figures show the
     first of them; the table of all scores shows every one.
 
-    ``scores``, ``comparisons``, ``claims``, ``fits``, ``counts``  all records of a kind, in their order
+    ``scores``, ``comparisons``, ``claims``, ``fits``, ``counts``, ``leaks``  all records of a kind,
+                    in their order
     ``leading``     the scores by each test set's leading truth and label map
     ``summaries``   those by the leading truth, without those of a search for slices
     ``discovered``  the summaries of searches for the worst slices
@@ -220,6 +216,7 @@ class ReportView:
         self.comparisons = self._all(Comparison)
         self.claims = self._all(Claim)
         self.fits = self._all(Fit)
+        self.leaks = self._all(Leak)
         self.counts = self._all(Count)
         self.leading = _leading(self.scores)
         summaries = self._all(Summary)

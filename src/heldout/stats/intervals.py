@@ -6,9 +6,10 @@ fifty thousand. Clopper-Pearson never falls below the level and pays for it with
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -204,6 +205,30 @@ def clustered_proportion(
 
 
 Method = Literal["percentile", "basic", "t", "bias-aware", "wilson", "studentised"]
+
+
+class Bounded(NamedTuple):
+    """A value and its limits."""
+
+    value: float
+    low: float
+    high: float
+
+
+def square_and_add(one: Bounded, other: Bounded) -> tuple[float, float]:
+    """The limits of ``one − other``, two values that share no images.
+
+    Newcombe's (1998) method 10: each side takes the distance to the nearer end of one interval and to
+    the farther end of the other, ``d − √((p₁−l₁)² + (u₂−p₂)²)`` and ``d + √((u₁−p₁)² + (p₂−l₂)²)``.
+
+    >>> low, high = square_and_add(Bounded(0.8, 0.7, 0.9), Bounded(0.5, 0.5, 0.5))
+    >>> round(low, 3), round(high, 3)
+    (0.2, 0.4)
+    """
+    difference = one.value - other.value
+    low = difference - math.hypot(one.value - one.low, other.high - other.value)
+    high = difference + math.hypot(one.high - one.value, other.value - other.low)
+    return low, high
 
 
 def t_quantile(level: float, degrees_of_freedom: npt.ArrayLike | None) -> Any:

@@ -176,7 +176,6 @@ def test_every_judgement_made_by_the_rules_passes_its_question(judgement: Judgem
         ("vote", {"image_id": "a", "class_id": "b"}, "yes", "selected"),
         ("vote", {"image_id": "a", "class_id": "b"}, {"category": "x"}, "selected"),
         ("duplicate", {"image_id": "b", "other_id": "a"}, "duplicate", "sort"),
-        ("duplicate", {"image_id": "a", "other_id": "a"}, "duplicate", "sort"),
         ("mistake", {"image_id": "a", "prediction": "b"}, "Major", "category, severity"),
         (
             "mistake",

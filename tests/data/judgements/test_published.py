@@ -24,6 +24,7 @@ from heldout.data.published.answers import (
 from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
+    read_duplicate_overrides,
     read_duplicate_reviews,
     read_near_duplicates,
 )
@@ -79,12 +80,19 @@ def test_blacklist(tmp_path: Path) -> None:
 
 
 def test_near_duplicates_are_pairs_whichever_side_lists_them(tmp_path: Path) -> None:
-    path = written(tmp_path, {"a": ["b", "c"], "b": ["a"], "c": ["c"]})
+    path = written(tmp_path, {"a": ["b", "c"], "b": ["d", "a"], "c": ["c"], "e": []})
     override = written(tmp_path, ["b"], "override.json")
-    made = list(read_near_duplicates(path, override=override))
+    made = [*read_near_duplicates(path), *read_duplicate_overrides(override)]
     assert [(j.subject, j.answer, j.evidence) for j in made] == [
-        ({"image_id": "a", "other_id": "b"}, "duplicate", {"roots": ["a", "b"]}),
+        (
+            {"image_id": "a", "other_id": "b"},
+            "duplicate",
+            {"roots": ["a", "b"], "places": {"b": [1]}},
+        ),
         ({"image_id": "a", "other_id": "c"}, "duplicate", {"roots": ["a"]}),
+        ({"image_id": "b", "other_id": "d"}, "duplicate", {"roots": ["b"], "places": {"b": [0]}}),
+        ({"image_id": "c", "other_id": "c"}, "duplicate", {"roots": ["c"]}),
+        ({"image_id": "e", "other_id": "e"}, "different", {"roots": ["e"]}),
         ({"image_id": "b"}, "keep", {}),
     ]
     stored_twice(tmp_path, made)
@@ -95,9 +103,10 @@ def test_duplicate_reviews_say_who_found_pairs_different(tmp_path: Path) -> None
     review = {"reviewer": "r", "date": "2018-08-26 18:51:00.765547", "references": ["b", "c", "a"]}
     path = written(tmp_path, {"a": {"l2": {**review, "threshold": 1.5}}})
     made = list(read_duplicate_reviews(path, listed))
-    assert [(j.subject["other_id"], j.answer) for j in made] == [
-        ("b", "duplicate"),
-        ("c", "different"),
+    assert [(j.subject["other_id"], j.answer, j.evidence["place"]) for j in made] == [
+        ("b", "duplicate", 0),
+        ("c", "different", 1),
+        ("a", "different", 2),
     ]
     assert {(j.who, j.when) for j in made} == {("r", "2018-08-26T18:51:00.765547Z")}
     assert made[0].evidence == {
@@ -105,6 +114,7 @@ def test_duplicate_reviews_say_who_found_pairs_different(tmp_path: Path) -> None
         "metric": "l2",
         "date": "2018-08-26 18:51:00.765547",
         "threshold": 1.5,
+        "place": 0,
     }
     stored_twice(tmp_path, made)
 
@@ -262,10 +272,18 @@ READERS: list[tuple[Callable[[Path], Iterator[Judgement]], object, str]] = [
     (read_blacklist, {"a": None}, "a: Expected str"),
     (read_near_duplicates, {"a": "b"}, "a: Expected"),
     (read_near_duplicates, {"a": [1]}, "a: Expected"),
+    (read_near_duplicates, {"a": [""]}, "a: Expected"),
+    (read_duplicate_overrides, {"a": 1}, "Expected array"),
+    (read_duplicate_overrides, [["a"]], "Expected str"),
     (
-        lambda p: read_near_duplicates(written(p.parent, {}, "n.json"), override=p),
-        {"a": 1},
-        "Expected array",
+        lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")),
+        {"a": {}},
+        "a has no review",
+    ),
+    (
+        lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")),
+        {"a": {"l2": {"reviewer": "r", "date": "2018-08-26", "references": ["b"], "note": "x"}}},
+        "a: Object contains unknown field note",
     ),
     (
         lambda p: read_duplicate_reviews(p, written(p.parent, {}, "n.json")),

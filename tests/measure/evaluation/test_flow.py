@@ -165,7 +165,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
         "all",
         [OLD, NEW],
         baseline=OLD,
-        reference=LINE,
+        line=LINE,
         metrics=["top1"],
         replicates=100,
         workspace=workspace_flow,
@@ -179,7 +179,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
         assert record.value == pytest.approx(accuracy[model, NEW] - expected)
         assert record.testset == NEW
     one = evaluate(
-        "oak", [OLD, NEW], baseline=OLD, reference=LINE, metrics=["top1"], workspace=workspace_flow
+        "oak", [OLD, NEW], baseline=OLD, line=LINE, metrics=["top1"], workspace=workspace_flow
     )
     assert one.fits == ()
     assert [r.value for r in one.scores if r.metric == "effective_robustness"] == [
@@ -197,14 +197,14 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
     )  # fmt: skip
     assert equal.fits == () and len(equal.scores) == 6
     assert [n for n in equal.notes if "equal accuracies" in n]
-    with pytest.raises(UserError, match="reference needs baseline"):
-        evaluate("oak", [OLD, NEW], reference=LINE, workspace=workspace_flow)
+    with pytest.raises(UserError, match="line needs baseline"):
+        evaluate("oak", [OLD, NEW], line=LINE, workspace=workspace_flow)
     with pytest.raises(NotFound, match=f"no built-in line of {NEW} on {OLD}"):
         evaluate(
             "oak",
             [OLD, NEW],
             baseline=OLD,
-            reference="published",
+            line="published",
             metrics=["top1"],
             workspace=workspace_flow,
         )
@@ -213,7 +213,7 @@ def test_fits_and_effective_robustness(workspace_flow: Workspace) -> None:
             "oak",
             [OLD, NEW],
             baseline=OLD,
-            reference=LINE,
+            line=LINE,
             metrics=["nll"],
             workspace=workspace_flow,
         )

@@ -35,6 +35,7 @@ from heldout.data.published.answers import (
 from heldout.data.published.imagenetv2 import (
     read_blacklist,
     read_class_reviews,
+    read_duplicate_overrides,
     read_duplicate_reviews,
     read_near_duplicates,
 )
@@ -214,6 +215,7 @@ _PUBLISHED: dict[str, Callable[[Path], Iterable[Judgement]]] = {
     "blacklist": read_blacklist,
     "near-duplicates": read_near_duplicates,
     "duplicate-reviews": read_duplicate_reviews,
+    "duplicate-overrides": read_duplicate_overrides,
     "label-errors": read_label_errors,
     "mistakes": read_mistakes,
 }
@@ -223,6 +225,7 @@ _BY_NAME = (
     ("_review", "class-reviews"),
     ("blacklist", "blacklist"),
     ("near_duplicates", "near-duplicates"),
+    ("resolution_override", "duplicate-overrides"),
     ("label_errors", "label-errors"),
     ("mistakes", "mistakes"),
 )
@@ -233,7 +236,7 @@ class ImportedAnswers:
     """What an import did.
 
     ``added``, ``known``  new judgements, and those that were there already
-    ``empty``             rows of a queue without an answer
+    ``empty``             rows of a table or a queue without an answer
     ``replaced``          earlier answers of the same reviewers that new ones stand for
     """
 
@@ -281,10 +284,15 @@ def import_judgement_file(
     with JudgementStore(workspace.judgements) as store:
         if chosen == "queue":
             return _import_queue(path, workspace, store, testset, who, revise)
-        source = read_judgements(path) if chosen == "table" else _PUBLISHED[chosen](path)
+        unanswered: list[str] = []
+        source = (
+            read_judgements(path, unanswered=unanswered)
+            if chosen == "table"
+            else _PUBLISHED[chosen](path)
+        )
         check = None if testset is None else SubjectCheck(testset)
         added = store.add(_unlike_before(_checked(source, path, check), path, store))
-        return ImportedAnswers(added.added, added.known)
+        return ImportedAnswers(added.added, added.known, len(unanswered))
 
 
 def _import_queue(

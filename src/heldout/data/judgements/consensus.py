@@ -126,7 +126,7 @@ def panel(
     ``repeats``  ``latest``: one answer a person and subject counts; ``all``: each that was neither
                  superseded nor withdrawn counts, as when assignments are pooled
     """
-    kept = current_answers(judgements) if repeats == "latest" else _standing(judgements)
+    kept = current_answers(judgements) if repeats == "latest" else standing_answers(judgements)
     return panel_of(kept, QUESTIONS, part=part)
 
 
@@ -227,7 +227,7 @@ def not_replaced(judgements: Iterable[Judgement]) -> list[Judgement]:
     return [item for item in everything.values() if item.judgement_id not in replaced]
 
 
-def _standing(judgements: Iterable[Judgement]) -> list[Judgement]:
+def standing_answers(judgements: Iterable[Judgement]) -> list[Judgement]:
     """All answers but those that were superseded, or given before the person took them back."""
     by_key: dict[tuple[str, str, str], list[Judgement]] = {}
     # Oldest first: a withdrawal takes back everything that the same person said before it.

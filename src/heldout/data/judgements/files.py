@@ -38,14 +38,21 @@ def write_judgements(path: Path, judgements: Iterable[Judgement]) -> int:
     return count
 
 
-def read_judgements(path: Path, *, question: str | None = None) -> Iterator[Judgement]:
+def read_judgements(
+    path: Path, *, question: str | None = None, unanswered: list[str] | None = None
+) -> Iterator[Judgement]:
     """Read judgements from ``path``, one at a time; its ending says how.
 
     Files made by hand may leave columns out: ``judgement_id`` is then made from the content,
     ``source`` is the file's name, ``question`` the argument, and without a ``subject`` every
     column that the table does not know is one of the subject's ids (``image_id``, ``class_id``).
+    Rows that nobody has answered are refused, or passed over where their places are collected in
+    ``unanswered``.
     """
     for where, row in rows_of_file(path):
+        if unanswered is not None and not row.get("answer") and not row.get("who"):
+            unanswered.append(where)
+            continue
         try:
             yield _judgement(row, question=question, source=path.name)
         except UserError as error:

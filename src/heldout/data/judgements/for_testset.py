@@ -21,17 +21,20 @@ class SubjectCheck:
     def __init__(self, testset: TestSet) -> None:
         self._testset = testset
         self._images = set(testset.image_ids.to_pylist())
-        self._classes = set(testset.label_space.ids)
+        self._classes = set(testset.space.ids) if testset.space else set()
 
     def __call__(self, judgement: Judgement) -> None:
-        """Refuse ``judgement`` if its subject names something unknown."""
-        for name in _IMAGES:
-            image = judgement.subject.get(name)
-            if image is not None and image not in self._images:
-                raise MismatchError(
-                    f"image {image!r} is not in test set {self._testset.name}",
-                    fix="name the test set that was judged with -t",
-                )
+        """Refuse ``judgement`` if its subject names something unknown.
+
+        One image of a pair may be of a reference, and is named ``REFERENCE:IMAGE``.
+        """
+        images = [judgement.subject[name] for name in _IMAGES if name in judgement.subject]
+        foreign = [image for image in images if image not in self._images]
+        if foreign and (len(foreign) == len(images) or ":" not in foreign[0]):
+            raise MismatchError(
+                f"image {foreign[0]!r} is not in test set {self._testset.name}",
+                fix="name the test set that was judged with -t",
+            )
         for name in _CLASSES:
             label = judgement.subject.get(name)
             if label is not None and label not in self._classes:
@@ -67,7 +70,8 @@ def judgements_about(
             for judgement in current_answers(
                 given
                 for given in store.stream(question=question)
-                if given.testset in names and given.subject.get("image_id") in images
+                if given.testset in names
+                and any(given.subject.get(name) in images for name in _IMAGES)
             )
         ]
 

@@ -272,7 +272,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 f"a {self.kind} judgement is about {' + '.join(names)}", fix=f"it takes {known}"
             )
         pair = judgement.subject
-        if "other_id" in pair and "image_id" in pair and pair["image_id"] >= pair["other_id"]:
+        if "other_id" in pair and "image_id" in pair and pair["image_id"] > pair["other_id"]:
             raise UserError(
                 f"a {self.kind} judgement names its two images out of order",
                 fix="sort the two ids, or make the subject with pair_subject",

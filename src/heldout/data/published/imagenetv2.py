@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, tzinfo
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,9 @@ from heldout.core import schema
 from heldout.core.errors import BadFile, LabelError, NotFound
 from heldout.core.files import read_json, sha256_file
 from heldout.core.workspace import slug
-from heldout.data.judgements.judgement import Judgement, pair_subject
+from heldout.data.judgements.consensus import current_answers, standing_answers
+from heldout.data.judgements.duplicates import verdicts
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import Class, LabelSpace
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import truth_table
@@ -212,35 +216,47 @@ def read_blacklist(path: Path) -> Iterator[Judgement]:
         )
 
 
-def read_near_duplicates(path: Path, *, override: Path | None = None) -> Iterator[Judgement]:
+def read_near_duplicates(path: Path) -> Iterator[Judgement]:
     """``{image: [images]}`` as ``duplicate`` judgements, one per pair, whichever side listed it.
 
-    ``evidence["roots"]`` names the images under which the pair is listed, so nothing is lost.
-    ``override`` is a list of images that stay in the test set although they have duplicates.
-    An image listed as its own duplicate is left out.
+    ``evidence["roots"]`` names the images under which the pair is listed. Lists are sorted; of one
+    that is not, ``evidence["places"]`` says where in it the image is. An image that is listed under
+    itself is a pair with itself, and an empty list says that this pair is ``different``:
+    :func:`near_duplicates` makes the same lists again.
     """
-    roots: dict[tuple[str, str], list[str]] = {}
-    for root, others in sorted(_duplicates(path).items()):
-        for other in set(others) - {root}:
-            roots.setdefault((min(root, other), max(root, other)), []).append(root)
-    for (one, other), listed in sorted(roots.items()):
+    listed = _duplicates(path)
+    places: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for root, others in listed.items():
+        for place, other in enumerate(others):
+            pair = min(root, other), max(root, other)
+            places.setdefault(pair, {}).setdefault(root, []).append(place)
+        if not others:
+            places[root, root] = {root: []}
+    for (one, other), by_root in sorted(places.items()):
+        unsorted = {root: at for root, at in sorted(by_root.items()) if not _in_order(listed[root])}
         yield Judgement(
             question="duplicate",
-            subject=pair_subject(one, other),
-            answer="duplicate",
+            subject={"image_id": one, "other_id": other},
+            answer="duplicate" if any(by_root.values()) else "different",
             who=WHO,
-            evidence={"roots": sorted(set(listed))},
+            evidence={"roots": sorted(by_root)} | ({"places": unsorted} if unsorted else {}),
             source=path.name,
         )
-    if override is not None:
-        for image_id in sorted(set(schema.read(override, list[_Id], fix="list image ids"))):
-            yield Judgement(
-                question="duplicate",
-                subject={"image_id": image_id},
-                answer="keep",
-                who=WHO,
-                source=override.name,
-            )
+
+
+def read_duplicate_overrides(path: Path) -> Iterator[Judgement]:
+    """``[images]`` that stay in the test set although they have duplicates, as ``keep`` judgements."""
+    listed = schema.read(path, list[_Id], fix="give a JSON list of image ids")
+    for image_id in sorted(set(listed)):
+        places = [place for place, other in enumerate(listed) if other == image_id]
+        yield Judgement(
+            question="duplicate",
+            subject={"image_id": image_id},
+            answer="keep",
+            who=WHO,
+            evidence={} if _in_order(listed) else {"places": places},
+            source=path.name,
+        )
 
 
 def read_duplicate_reviews(
@@ -251,7 +267,9 @@ def read_duplicate_reviews(
     ``path`` holds ``{image: {metric: {"reviewer", "date", "references": [images]}}}``: the pairs
     that a reviewer saw. Those in ``near_duplicates``, by default the file ``near_duplicates.json``
     beside it, were judged duplicates, the others different. The dates name no time zone; they are
-    taken as ``zone``, and kept as written in the evidence.
+    taken as ``zone``, and kept as written in the evidence. Of references that are not sorted
+    ``evidence["place"]`` is kept; a review without any is one of the image with itself, with
+    ``evidence["references"]`` empty: :func:`duplicate_reviews` makes the same reviews again.
     """
     near_duplicates = near_duplicates or path.with_name("near_duplicates.json")
     if not near_duplicates.is_file():
@@ -267,33 +285,124 @@ def read_duplicate_reviews(
     for image_id, metrics in sorted(
         _object(path, "images and their reviews", dict[str, _PairReview]).items()
     ):
+        if not metrics:
+            raise BadFile(path, f"{image_id} has no review", fix="leave the image out")
         for metric, review in sorted(metrics.items()):
             try:
                 when = datetime.fromisoformat(review.date)
             except ValueError:
                 what = f"{image_id}, {metric} has the date {review.date!r}"
                 raise BadFile(path, what, fix="give it as ISO 8601") from None
-            evidence = {"seen_from": image_id, "metric": metric, "date": review.date}
+            seen: dict[str, Any] = {"seen_from": image_id, "metric": metric, "date": review.date}
             if review.threshold is not msgspec.UNSET:
-                evidence["threshold"] = review.threshold
-            for other in sorted(set(review.references) - {image_id}):
+                seen["threshold"] = review.threshold
+            if not review.references:
+                seen["references"] = []
+            in_order = _in_order(review.references)
+            for place, other in enumerate(review.references or [image_id]):
                 known = frozenset((image_id, other)) in listed
                 yield Judgement(
                     question="duplicate",
-                    subject=pair_subject(image_id, other),
+                    subject={
+                        "image_id": min(image_id, other),
+                        "other_id": max(image_id, other),
+                    },
                     answer="duplicate" if known else "different",
                     who=review.reviewer,
                     when=when if when.tzinfo else when.replace(tzinfo=zone),
-                    evidence=evidence,
+                    evidence=seen if in_order else {**seen, "place": place},
                     source=path.name,
                 )
+
+
+def _in_order(listed: list[str]) -> bool:
+    """Whether a list is sorted and names nothing twice, so that its order need not be kept."""
+    return all(one < other for one, other in pairwise(listed))
+
+
+def near_duplicates(judgements: Iterable[Judgement]) -> dict[str, list[str]]:
+    """The pairs that are duplicates as ``near_duplicates.json`` has them: image -> images.
+
+    A pair that :func:`read_near_duplicates` did not read is listed under the smaller id.
+    """
+    given = standing_answers(judgements)
+    held = {pair for pair, verdict in verdicts(given).items() if verdict.answer == "duplicate"}
+    roots: dict[tuple[str, str], dict[str, list[float]]] = {pair: {} for pair in held}
+    found: dict[str, list[tuple[float, str]]] = {}
+    for judgement in given:
+        pair = judgement.subject["image_id"], judgement.subject.get("other_id", "")
+        evidence = judgement.evidence
+        for root in evidence.get("roots", ()):
+            if pair in roots:
+                roots[pair].setdefault(root, []).extend(evidence.get("places", {}).get(root, ()))
+            elif judgement.answer == "different":
+                found.setdefault(root, [])  # an empty list
+    for (one, other), by_root in roots.items():
+        for root, places in (by_root or {one: []}).items():
+            entry = other if root == one else one
+            at = sorted(set(places)) or [math.inf]
+            found.setdefault(root, []).extend((place, entry) for place in at)
+    return {root: [other for _, other in sorted(found[root])] for root in sorted(found)}
+
+
+def duplicate_overrides(judgements: Iterable[Judgement]) -> list[str]:
+    """The images that stay although they have duplicates: ``near_duplicate_resolution_override.json``."""
+    found: dict[str, set[float]] = {}
+    for judgement in current_answers(judgements):
+        if judgement.answer == "keep" and "other_id" not in judgement.subject:
+            places = judgement.evidence.get("places", ())
+            found.setdefault(judgement.subject["image_id"], set()).update(places)
+    places = [(at, image) for image, known in found.items() for at in (known or {math.inf})]
+    return [image for _, image in sorted(places)]
+
+
+def duplicate_reviews(judgements: Iterable[Judgement]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Who compared an image with which others, by metric: ``nearest_neighbor_reviews_v2.json``.
+
+    Listed are answers with a time whose evidence says ``seen_from`` and ``metric``. Where several
+    reviews are of one image and metric, the last is named; references of the others follow its own.
+    """
+    reviews: dict[tuple[str, str], list[Judgement]] = {}
+    for judgement in standing_answers(judgements):
+        evidence = judgement.evidence
+        timed = "date" in evidence or judgement.when is not None
+        if timed and {"seen_from", "metric"} <= evidence.keys() and "other_id" in judgement.subject:
+            reviews.setdefault((evidence["seen_from"], evidence["metric"]), []).append(judgement)
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (image_id, metric), given in sorted(reviews.items()):
+        found.setdefault(image_id, {})[metric] = _review_of(image_id, given)
+    return found
+
+
+def _review_of(image_id: str, given: list[Judgement]) -> dict[str, Any]:
+    """The review of one image by one metric that some judgements are."""
+    last = max(given, key=lambda judgement: judgement.recency)
+    evidence = last.evidence
+    entries: set[tuple[bool, float, str]] = set()
+    for judgement in given:
+        one, other = judgement.subject["image_id"], judgement.subject["other_id"]
+        if judgement.evidence.get("references") != []:
+            earlier = (judgement.who, judgement.when) != (last.who, last.when)
+            place = judgement.evidence.get("place", math.inf)
+            entries.add((earlier, place, other if one == image_id else one))
+    references: list[str] = []
+    for earlier, place, other in sorted(entries):
+        # Only places of the last review tell that it lists a reference twice.
+        if (place < math.inf and not earlier) or other not in references:
+            references.append(other)
+    review = {"reviewer": last.who, "date": evidence.get("date", last.when)}
+    more = {"threshold": evidence["threshold"]} if "threshold" in evidence else {}
+    return {**review, "references": references, **more}
 
 
 _Id = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class _PairReview(msgspec.Struct):
-    """Who looked at the references of an image by one metric, and when."""
+class _PairReview(msgspec.Struct, forbid_unknown_fields=True):
+    """Who looked at the references of an image by one metric, and when.
+
+    A field that is not known is refused: it would be lost when the reviews are written again.
+    """
 
     reviewer: _Id
     date: str

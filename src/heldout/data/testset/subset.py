@@ -78,7 +78,7 @@ def subset(
         card,
         images=chosen(testset.images),
         truths=tables,
-        label_space=testset.label_space,
+        label_space=testset.space,
         memberships=chosen(testset.memberships),
     )
 

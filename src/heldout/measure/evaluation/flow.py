@@ -44,6 +44,7 @@ from heldout.measure.mistakes.verdicts import Key, Verdicts, mistakes_of, verdic
 from heldout.measure.score.compare import Contrasts, contrasts, simultaneous
 from heldout.measure.score.curve_summaries import curve_records
 from heldout.measure.score.estimate import (
+    IntervalOptions,
     class_counts,
     counts,
     rank_scores,
@@ -57,7 +58,7 @@ from heldout.measure.score.fits import (
 )
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.metrics import get_metric
-from heldout.measure.score.records import Comparison, Fit, Record, Score, Summary, Tally
+from heldout.measure.score.records import Comparison, Fit, Leak, Record, Score, Summary, Tally
 from heldout.measure.score.slices import ALL, entry_columns
 from heldout.models.predictions import Predictions, PredictionStore, StoredRun, top_k
 from heldout.models.predictions.ledger import CurrentImages, stored_predictions
@@ -295,6 +296,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
             if study.evidence:
                 notes.append(f"{testset.name}: categories of mistakes rest on {study.evidence}")
             records += _mistake_records(study, group, job)
+        records += _leak_records(group, job, notes)
         compared += _contrasts([m for m in group if not m.metric.per_class][:1], job)
         measured += group
     records += simultaneous(compared, level=job.request.level)
@@ -307,13 +309,26 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     records += list(claims([leading[name] for name in reversed(leading)], records, job))
     return Results(
         records=tuple(records),
-        brief=headlines(records),
+        brief=[*headlines(records), *(record for record in records if isinstance(record, Leak))],
         lines=list(headline_lines(records)),
         measured=tuple(measured),
         failures=tuple(failures),
         studies=tuple(studies),
         baseline=job.baseline,
     )
+
+
+def _leak_records(group: Sequence[Measured], job: Evaluation, notes: list[str]) -> Iterator[Record]:
+    """What images that another set holds too add to the scores, where the workspace knows of any."""
+    testset = group[0].testset
+    if not (job.context.workspace.root / "duplicates").is_dir():
+        return
+    from heldout.measure.evaluation.leaks import known_leaks, leak_records
+
+    leaks = known_leaks(testset, job.context.workspace)
+    notes += [f"{testset.name}: {line}" for line in leaks.lines]
+    options = IntervalOptions(**job.drawn)
+    yield from leak_records(group, leaks, cluster=job.cluster(testset), options=options)
 
 
 def _against_baseline(

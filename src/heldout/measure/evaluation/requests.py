@@ -85,7 +85,7 @@ class Scoring(EvidenceSources, frozen=True, kw_only=True):
     by: By | None = None
     label_map: LabelMapText | None = None
     baseline: Baseline | None = None
-    reference: (
+    line: (
         Annotated[
             str,
             option(
@@ -112,7 +112,7 @@ class Scoring(EvidenceSources, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """A reference line starts at a baseline, evidence is about mistakes, curves are balanced."""
-        needs(self, "reference", "baseline")
+        needs(self, "line", "baseline")
         if self.curves is False:
             unused(self, "no {curves}", "balance")
         if not self.mistakes:
@@ -163,7 +163,7 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "by",
                 "label_map",
                 "baseline",
-                "reference",
+                "line",
                 "exclude",
                 "cluster",
                 "balance",

@@ -160,7 +160,7 @@ def resolve(request: Scoring, context: Context) -> Evaluation:
         label_map=None
         if label_map in (None, "identity")
         else context.bound.get(label_map, label_map),
-        reference=context.bound.get(str(request.reference), request.reference),
+        reference=context.bound.get(str(request.line), request.line),
         baseline=_baseline(request.baseline, whole, testsets),
         gates=tuple(map(parse_gate, request.fail_under))
         if isinstance(request, EvaluateRequest)
@@ -232,7 +232,7 @@ def _check_evidence(job: Evaluation) -> None:
 def _check_reference(job: Evaluation) -> None:
     """Effective robustness is of top-1 accuracy, against a line that must be there."""
     if any("top1" not in job.metrics_of(testset) for testset in job.whole):
-        raise NotApplicable("--reference needs the metric top1", fix="add --metric top1")
+        raise NotApplicable("--line needs the metric top1", fix="add --metric top1")
     if job.label_map is not None or not isinstance(job.reference, str):
         return  # under a label map the baseline may be cut down, and goes by another name
     source = None if job.reference == "published" else job.reference

@@ -395,8 +395,49 @@ class Claim(_OfSlice):
         return "" if self.difference is None else with_limits(self, form, "difference")
 
 
-Record = Score | Summary | Comparison | Fit | Count | Tally | Learning | Claim
-KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning, Claim)
+@dataclass(frozen=True, kw_only=True)
+class Leak:
+    """What a model's score would be without the images of a test set that a reference holds too.
+
+    ``images``         which are left out: ``leaked``, or ``leaked or unresolved``
+    ``left_out``       how many of the ``n`` images they are
+    ``value_without``  the score on the other images; None where none is left
+    ``difference``     ``value`` less ``value_without``, in points: what leaks add to the score
+    """
+
+    record: ClassVar[str] = "leak"
+    table: ClassVar[Table] = Table(
+        "{testset}: with and without images that {known} too, percent",
+        ("model", "metric", "without=images", "images=left_out:,", "of=n:,", "score=value:%",
+         "score without=value_without:%", "leaks add=difference:+%[]"),
+    )  # fmt: skip
+    model: str
+    testset: str
+    truth: str
+    metric: str
+    references: tuple[str, ...]
+    images: str
+    n: int
+    left_out: int
+    value: float
+    value_without: float | None
+    difference: float | None
+    low: float | None = None
+    high: float | None = None
+    interval: str | None = None
+    level: float | None = None
+    testset_hash: str = ""
+    predictions_hash: str = ""
+    reason: str | None = None
+
+    @property
+    def known(self) -> str:
+        """The references, and that they hold them."""
+        return f"{' or '.join(self.references)} {'hold' if len(self.references) > 1 else 'holds'}"
+
+
+Record = Score | Summary | Comparison | Fit | Count | Tally | Learning | Claim | Leak
+KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning, Claim, Leak)
 _TYPES = {kind.record: kind for kind in KINDS}
 
 
@@ -441,6 +482,8 @@ def from_dict(value: dict[str, Any]) -> Record:
         for name in ("r2_low", "r2_high"):  # written before; they left out the noise of the images
             fields.pop(name, None)
         fields |= {"covariance": tuple(fields["covariance"])} if fields.get("covariance") else {}
+    if kind == "leak":
+        fields["references"] = tuple(fields["references"])
     record: Record = _TYPES[kind](**fields)
     try:
         msgspec.convert(fields, _TYPES[kind])

@@ -49,7 +49,10 @@ def find_waste(
     """
     cards = {entry.card.images_hash[:12]: entry.card.name for entry in list_testsets(workspace)}
     groups, jobs = _folders(workspace.predictions), _folders(workspace.runs)
-    inside = ("testsets", "pools", "predictions", "embeddings", "runs", "ledger", "fetched")
+    inside = (
+        "testsets", "pools", "predictions", "embeddings", "duplicates", "calibrations", "runs",
+        "ledger", "fetched",
+    )  # fmt: skip
     left = [p for name in inside for p in sorted((workspace.root / name).rglob(_LEFT))]
     found = [
         _waste(path, "left by an interrupted write")

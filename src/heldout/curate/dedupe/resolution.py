@@ -1,0 +1,421 @@
+"""The graph of duplicates: its components, and which image of each stays in the test set.
+
+Images are joined by pairs that are duplicates, and by being from one photo. Of the images that hang
+together, however long the chain, at most one stays:
+
+1. none, where one of them is a reference's: a training or validation image
+2. the one that a person wants to keep (an override)
+3. else the one of the class that is hardest to fill, with the highest frequency: ImageNetV2's rule
+   (:class:`Priorities`); without frequencies the one with the smallest id
+
+An image that hangs together with no other is not a duplicate.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from heldout.core.errors import UserError
+from heldout.core.records import Count, Table, counts
+from heldout.core.workspace import Workspace
+from heldout.data.judgements.duplicates import (
+    FIRST,
+    PairVerdict,
+    current_verdicts,
+    reviewed_down_to,
+)
+from heldout.data.judgements.neighbours import Neighbours, saved_searches
+from heldout.data.judgements.pairs import Pair, changed_since, decided_pairs, named
+from heldout.data.testset import TestSet
+
+Reason = Literal["reference", "override", "scarce class", "frequency", "smallest id"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priorities:
+    """What decides which image of a component stays; images not among ``references`` are candidates.
+
+    ``references``   images of the sets that were compared with
+    ``overrides``    candidates that stay, at most one of a component
+    ``frequencies``  candidate -> how often people selected it for its class; 0 where it is not listed
+    ``classes``      candidate -> its class, of all candidates, since good ones are counted by class
+    ``blacklisted``  candidates whose frequency does not count
+    ``good``         a candidate of at least this frequency is a good one; classes of a component with
+                     a good one are chosen among, else those with one of at least ``fair``, else the
+                     best one (ties: the larger class id)
+
+    Of these classes the one with the fewest good candidates (ties: the smaller class id) gets the image,
+    and of its images the one with the highest frequency (ties: the larger id) stays.
+    """
+
+    references: Collection[str] = frozenset()
+    overrides: Collection[str] = frozenset()
+    frequencies: Mapping[str, float] | None = None
+    classes: Mapping[str, str] = field(default_factory=dict)
+    blacklisted: Collection[str] = frozenset()
+    good: float = 0.7
+    fair: float = 0.6
+
+    def frequency(self, image_id: str) -> float:
+        """How often a candidate was selected; 0 where that is not known, or it is blacklisted."""
+        if self.frequencies is None or image_id in self.blacklisted:
+            return 0.0
+        return self.frequencies.get(image_id, 0.0)
+
+    @cached_property
+    def good_candidates(self) -> Counter[str]:
+        """Class -> how many good candidates it has, duplicates among them included."""
+        return Counter(
+            label for image, label in self.classes.items() if self.frequency(image) >= self.good
+        )
+
+
+SMALLEST_ID = Priorities()
+"""Nothing is known of the images: of several duplicates the one with the smallest id stays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolution:
+    """The images of one component, which of them stays, and why.
+
+    ``component``  its name: the MD5 of the sorted ids, joined by commas, as ImageNetV2 names it
+    ``removed``    the candidates that do not stay
+    ``stays``      the candidate that does; None where a reference has the picture
+    ``why``        the reason in words
+    """
+
+    record: ClassVar[str] = "duplicate component"
+    table: ClassVar[Table] = Table("duplicates", ("n:,", "stays", "reason", "why"))
+    component: str
+    images: tuple[str, ...]
+    removed: tuple[str, ...]
+    stays: str | None
+    reason: Reason
+    why: str
+
+    @property
+    def n(self) -> int:
+        """How many images hang together."""
+        return len(self.images)
+
+
+def component_name(images: Iterable[str]) -> str:
+    """The name of a component."""
+    return hashlib.md5(",".join(sorted(images)).encode(), usedforsecurity=False).hexdigest()
+
+
+def resolve(images: Iterable[str], selection: Priorities = SMALLEST_ID) -> Resolution:
+    """Which of the images of one component stays.
+
+    >>> resolve(["b", "a", "c"]).stays
+    'a'
+    >>> resolve(["b", "a"], Priorities(frequencies={"b": 0.9, "a": 0.8})).removed
+    ('a',)
+    """
+    ids = tuple(sorted(images))
+    candidates = [image for image in ids if image not in selection.references]
+    stays, reason, why = _choice(ids, candidates, selection)
+    return Resolution(
+        component=component_name(ids),
+        images=ids,
+        removed=tuple(image for image in candidates if image != stays),
+        stays=stays,
+        reason=reason,
+        why=why,
+    )
+
+
+def _choice(
+    images: Collection[str], candidates: list[str], selection: Priorities
+) -> tuple[str | None, Reason, str]:
+    """Who stays, and why."""
+    if len(candidates) < len(images):
+        theirs = sorted(set(images) - set(candidates))
+        more = f" and {len(theirs) - 1:,} more" if len(theirs) > 1 else ""
+        return None, "reference", f"{theirs[0]}{more} of a reference"
+    wanted = [image for image in candidates if image in selection.overrides]
+    if len(wanted) > 1:
+        raise UserError(
+            f"{', '.join(wanted)} are duplicates of one another, and all of them are to stay",
+            fix="keep one of them, and withdraw keep for the others",
+        )
+    if wanted:
+        return wanted[0], "override", "somebody wants to keep it"
+    if selection.frequencies is None:
+        return candidates[0], "smallest id", f"the first of {len(candidates):,} ids"
+    of_class: dict[str, list[str]] = {}
+    for image in candidates:
+        of_class.setdefault(selection.classes.get(image, ""), []).append(image)
+    label = _class_of(of_class, selection)
+    stays = max(of_class[label], key=lambda image: (selection.frequency(image), image))
+    why = f"frequency {selection.frequency(stays):.2f}"
+    if len(of_class) == 1:
+        return stays, "frequency", f"{why}, the highest"
+    good = selection.good_candidates[label]
+    return stays, "scarce class", f"class {label} (good candidates: {good:,}), {why}"
+
+
+def _class_of(of_class: Mapping[str, list[str]], selection: Priorities) -> str:
+    """The class that an image of a component is to stay in."""
+    scores = {label: max(map(selection.frequency, found)) for label, found in of_class.items()}
+    for limit in (selection.good, selection.fair):
+        if labels := [label for label, score in scores.items() if score >= limit]:
+            return min(labels, key=lambda label: (selection.good_candidates[label], label))
+    return max(scores, key=lambda label: (scores[label], label))
+
+
+@dataclass(frozen=True, eq=False)
+class DuplicateGraph:
+    """Images that are joined by being duplicates, with every component resolved.
+
+    ``links``       image -> the images that it is a duplicate of
+    ``photo_of``    image -> the photo that it is from; images of one photo hang together
+    ``components``  those of two images or more, by their smallest id
+    ``places``      image -> the smallest id of its component
+
+    A graph does not change: :meth:`with_pair` and :meth:`without_pair` give another one that shares
+    every component with it but the one or two that the pair is in.
+    """
+
+    selection: Priorities
+    links: Mapping[str, frozenset[str]]
+    photo_of: Mapping[str, str]
+    of_photo: Mapping[str, frozenset[str]] = field(repr=False)
+    components: Mapping[str, Resolution]
+    places: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls,
+        pairs: Iterable[tuple[str, str]],
+        selection: Priorities = SMALLEST_ID,
+        *,
+        photos: Mapping[str, str] | None = None,
+    ) -> DuplicateGraph:
+        """The graph of some pairs, in any order and direction; an image with itself joins nothing.
+
+        ``photos``  candidate -> the photo that it is from, where that is known
+        """
+        links: dict[str, set[str]] = {}
+        for one, other in pairs:
+            if one != other:
+                links.setdefault(one, set()).add(other)
+                links.setdefault(other, set()).add(one)
+        of_photo: dict[str, set[str]] = {}
+        for image, photo in (photos or {}).items():
+            if photo != "":
+                of_photo.setdefault(photo, set()).add(image)
+        graph = cls(
+            selection,
+            {image: frozenset(others) for image, others in links.items()},
+            dict(photos or {}),
+            {photo: frozenset(images) for photo, images in of_photo.items() if len(images) > 1},
+            {},
+            {},
+        )
+        return graph._resolved([*links, *(min(images) for images in graph.of_photo.values())])
+
+    def with_pair(self, one: str, other: str) -> DuplicateGraph:
+        """The graph in which two images are duplicates too."""
+        if one == other or other in self.links.get(one, ()):
+            return self
+        links = {
+            **self.links,
+            one: self.links.get(one, frozenset()) | {other},
+            other: self.links.get(other, frozenset()) | {one},
+        }
+        return replace(self, links=links)._resolved([one, other])
+
+    def without_pair(self, one: str, other: str) -> DuplicateGraph:
+        """The graph in which two images are not duplicates of each other any more.
+
+        They may still hang together by others, or by their photo.
+        """
+        if other not in self.links.get(one, ()):
+            return self
+        links = {**self.links, one: self.links[one] - {other}, other: self.links[other] - {one}}
+        return replace(self, links=links)._resolved([one, other])
+
+    def component(self, image_id: str) -> Resolution | None:
+        """The component that holds an image; None where the image is not a duplicate of any."""
+        return self.components.get(self.places.get(image_id, ""))
+
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """The candidates that do not stay."""
+        return frozenset(image for found in self.components.values() for image in found.removed)
+
+    def counts(self, testset: str | None = None) -> list[Count]:
+        """How many components there are, and what becomes of their images."""
+        found = list(self.components.values())
+        references = [part for part in found if part.reason == "reference"]
+        return counts(
+            {
+                "components": len(found),
+                "components_of_two": sum(part.n == 2 for part in found),
+                "largest_component": max((part.n for part in found), default=0),
+                "components_with_a_reference": len(references),
+                "candidates_in_a_reference": sum(len(part.removed) for part in references),
+                "removed": len(self.removed),
+            },
+            testset=testset,
+        )
+
+    def _resolved(self, touched: Collection[str]) -> DuplicateGraph:
+        """The graph with the components of some images found and resolved again."""
+        components, places = dict(self.components), dict(self.places)
+        seen: set[str] = set()
+        for image in touched:
+            old = components.pop(places.get(image, ""), None)
+            for member in () if old is None else old.images:
+                del places[member]
+        for image in touched:
+            if image in seen:
+                continue
+            images = self._reachable(image)
+            seen |= images
+            if len(images) > 1:
+                found = resolve(images, self.selection)
+                components[found.images[0]] = found
+                places |= dict.fromkeys(found.images, found.images[0])
+        return replace(self, components=components, places=places)
+
+    def _reachable(self, image: str) -> set[str]:
+        """An image, and all that hang together with it."""
+        seen, waiting = {image}, [image]
+        photos: set[str] = set()
+        while waiting:
+            current = waiting.pop()
+            near = set(self.links.get(current, ()))
+            photo = self.photo_of.get(current, "")
+            if photo not in photos:  # each photo once: many images may be of one
+                photos.add(photo)
+                near |= self.of_photo.get(photo, frozenset())
+            near -= seen
+            seen |= near
+            waiting += near
+        return seen
+
+
+def graph_of(
+    pairs: Iterable[Pair],
+    selection: Priorities = SMALLEST_ID,
+    *,
+    photos: Mapping[str, str] | None = None,
+) -> DuplicateGraph:
+    """The graph of the pairs that are duplicates; images of other sets go by their set's name too.
+
+    ``selection``  as :class:`Priorities`; its references are those of the pairs
+    """
+    joined = [pair for pair in pairs if pair.decision == "duplicate"]
+    theirs = frozenset(pair.other for pair in joined if pair.reference)
+    edges = ((pair.image_id, pair.other) for pair in joined)
+    return DuplicateGraph.of(edges, replace(selection, references=theirs), photos=photos)
+
+
+@dataclass(frozen=True, eq=False)
+class NearDuplicates:
+    """What a workspace knows of the duplicates of a test set's images.
+
+    ``pairs``  what was found or judged, with distances and who decided, nearest first
+    ``graph``  the duplicates among them, in components, with which image of each stays
+    """
+
+    testset: TestSet
+    searches: Sequence[Neighbours]
+    verdicts: Mapping[tuple[str, str], PairVerdict]
+    pairs: Sequence[Pair]
+    graph: DuplicateGraph
+
+    def of(self, image_id: str) -> list[Pair]:
+        """The pairs that an image is in, nearest first."""
+        return self._pairs.get(image_id, [])
+
+    def component(self, image_id: str) -> Resolution | None:
+        """The images that hang together with an image by duplicates; None where there are none."""
+        return self.graph.component(image_id)
+
+    def reviewed_down_to(self, image_id: str) -> dict[str, float]:
+        """The smallest distance of a neighbour that nobody has decided on, by measure.
+
+        Looked at are the first 30 neighbours in every set that the image was compared with: 0 where it
+        was not compared, 1e100 where all of them are decided.
+        """
+        found: dict[str, float] = {}
+        for search, distance in self._reviewed(image_id):
+            measure = search.search["measure"]
+            found[measure] = min(found.get(measure, distance), distance)
+        return found
+
+    def is_reviewed(self, image_id: str) -> bool:
+        """Whether an image is decided on beyond the threshold of every search that has one."""
+        return all(distance > search.threshold for search, distance in self._reviewed(image_id))
+
+    def _reviewed(self, image_id: str) -> Iterator[tuple[Neighbours, float]]:
+        """Every search, with the distance down to which an image's neighbours are decided on."""
+        known = self._decided.get(image_id, set())
+        for search in self.searches:
+            near = self._compared(image_id, search)
+            reference = "" if search.within else search.search["reference"]["name"]
+            decided = {
+                other
+                for other, _ in near or ()
+                # Published verdicts leave out the name of the other set.
+                if named(reference, other) in known or (other in known and other not in self._files)
+            }
+            yield search, reviewed_down_to(near, decided)
+
+    def _compared(self, image_id: str, search: Neighbours) -> list[tuple[str, float]] | None:
+        """The first neighbours of an image; None where the image as it is now was not compared."""
+        there = bool(search.candidates.rows([image_id]))
+        if not there or changed_since(search, self._files, [image_id]):
+            return None
+        return [(pair.other_id, pair.distance) for pair in search.of(image_id)[:FIRST]]
+
+    @cached_property
+    def _files(self) -> dict[str, str | None]:
+        """The hash of every image's file."""
+        columns = self.testset.image_ids, self.testset.images["sha256"]
+        return dict(zip(*(column.to_pylist() for column in columns), strict=True))
+
+    @cached_property
+    def _decided(self) -> dict[str, set[str]]:
+        """Image -> others, as judgements name them, of which it is known whether they are duplicates."""
+        sure = [(pair.image_id, pair.other) for pair in self.pairs if pair.decision != "unresolved"]
+        sure += [pair for pair, verdict in self.verdicts.items() if verdict.answer != "unresolved"]
+        found: dict[str, set[str]] = {}
+        for one, other in sure:
+            found.setdefault(one, set()).add(other)
+            found.setdefault(other, set()).add(one)
+        return found
+
+    @cached_property
+    def _pairs(self) -> dict[str, list[Pair]]:
+        found: dict[str, list[Pair]] = {}
+        for pair in self.pairs:
+            for name in {pair.image_id, pair.other}:
+                found.setdefault(name, []).append(pair)
+        return found
+
+
+def near_duplicates(
+    testset: TestSet,
+    workspace: Workspace,
+    selection: Priorities = SMALLEST_ID,
+    *,
+    photos: Mapping[str, str] | None = None,
+) -> NearDuplicates:
+    """What saved searches and people say of a test set's images, resolved; nothing is compared here.
+
+    ``selection``  what decides which of several duplicates stays; ``photos`` as in :class:`DuplicateGraph`
+    """
+    searches = saved_searches(workspace, testset.name)
+    verdicts = current_verdicts(testset, workspace)
+    pairs = decided_pairs(testset, searches, verdicts)
+    graph = graph_of(pairs, selection, photos=photos)
+    return NearDuplicates(testset, searches, verdicts, pairs, graph)
