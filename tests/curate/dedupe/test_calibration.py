@@ -45,6 +45,8 @@ from heldout.models.predictions.pixels import image_files
 from heldout.stats.intervals import wilson
 from tests.curate.dedupe.conftest import MakeSet
 
+ROOT = Path(__file__).parents[3]
+
 PHOTOS = {f"{n:02}.png": n for n in range(40)}
 
 
@@ -313,3 +315,25 @@ def test_what_is_compared_by_default_is_calibrated(workspace: Workspace) -> None
     for measure in ("l2", "features", "dssim", "hash"):
         key = encoder_key(encoder_of(measure, "lite0"))
         assert calibration_of(workspace, measure, key) is not None, measure
+
+
+def test_the_table_in_the_docs_is_what_ships() -> None:
+    text = (ROOT / "docs/dedupe.md").read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    table = {cells[0]: cells[1:] for cells in lines if len(cells) == 5}
+    shipped = {
+        each["measure"]: each
+        for each in json.loads((ROOT / "src/heldout/curate/dedupe/calibrations.json").read_bytes())
+        if each["recalls"]
+    }
+    known = [shipped[measure] for measure in table.pop("copy")]
+    rates = [
+        [f"{1e4 * each[part]:.1f}" for part in ("false_alarms", "low", "high")] for each in known
+    ]
+    assert table.pop("**false alarms** in 10,000 pairs") == [
+        f"{value} [{low}, {high}]" for value, low, high in rates
+    ]
+    found = [
+        {kind["copy"]: f"{100 * kind['value']:.1f}" for kind in each["recalls"]} for each in known
+    ]
+    assert table == {copy: [each[copy] for each in found] for copy in COPIES}

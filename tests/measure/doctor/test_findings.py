@@ -71,6 +71,18 @@ def test_what_differs_in_words_code_fix_or_set_stays_apart() -> None:
     ]
 
 
+def test_advice_that_was_given_is_not_given_again() -> None:
+    told: set[str] = set()
+    findings = [found("a", "a is wrong"), found("b", "b is odd"), found("b", "b is big", fix="go")]
+    assert merged_lines(findings, told) == [
+        findings[0].line,
+        "b on things: b is odd [subset-of-classes]",
+        findings[2].line,
+    ]
+    assert told == {"say which", "go"}
+    assert merged_lines(findings[:1], told) == ["a on things: a is wrong [subset-of-classes]"]
+
+
 def test_digits_of_names_are_no_numbers() -> None:
     lines = merged_lines(
         [found("lite1", "lite1 and lite0 agree"), found("x", "lite2 and lite0 agree")]

@@ -110,7 +110,7 @@ def test_scores_without_leaks_are_those_of_the_other_images(workspace: Workspace
     note = [text for text in results.notes if "train" in text]
     assert note == [
         f"{NEW}: {LEAKED} images are duplicates of images of train, {DOUBTED} more are near "
-        "one, nobody has looked"
+        "one, and nobody has looked"
     ]
 
 

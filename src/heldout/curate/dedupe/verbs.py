@@ -462,6 +462,11 @@ def _seen(pair: Pair) -> dict[str, Any]:
 def _write_set(found: Duplicates, request: DedupeRequest, context: Context) -> None:
     """The set without its duplicates, with what it was made from."""
     testset = found.testset
+    if not found.kept:
+        raise UserError(
+            f"every image of {testset.name} goes: {request.name} would be empty",
+            fix="ask for smaller distances with --up-to, or withdraw verdicts",
+        )
     used = [
         {
             "measure": search.search["measure"],

@@ -69,10 +69,15 @@ class Finding:
         return CODES[self.code]
 
     @property
+    def found(self) -> str:
+        """What was found, on one line."""
+        what = f"{self.model} on {self.testset}" if self.model else self.testset
+        return f"{what}: {self.message.rstrip('.')} [{self.code}]"
+
+    @property
     def line(self) -> str:
         """What was found and what to do, on one line."""
-        what = f"{self.model} on {self.testset}" if self.model else self.testset
-        return f"{what}: {self.message.rstrip('.')} [{self.code}]: {self.fix}"
+        return f"{self.found}: {self.fix}"
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -104,29 +109,37 @@ _NAMED = 4
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:[.,]\d+)*")  # a digit of a name is not a number
 
 
-def merged_lines(findings: Iterable[Finding]) -> list[str]:
+def merged_lines(findings: Iterable[Finding], told: set[str] | None = None) -> list[str]:
     """One line for each thing that was found, in the order found.
 
     Findings of one code and one fix on one test set whose sentences differ only in numbers become
     one line: models are named together, and where numbers differ all of them are given, or their
     range if they are many. An error says that it is one.
+
+    ``told``  what was said before to do, which is not said again; what is said now is added to it
     """
     groups: defaultdict[tuple[str, str, str, str], list[Finding]] = defaultdict(list)
     for finding in findings:
         shape = _NUMBER.sub("0", finding.message)
         groups[finding.code, finding.testset, finding.fix, shape].append(finding)
-    return list(dict.fromkeys(_line(group) for group in groups.values()))
+    lines = []
+    for merged in map(_merged, groups.values()):
+        known = told is not None and merged.fix in told
+        error = "error: " if merged.severity == "error" else ""
+        lines.append(error + (merged.found if known else merged.line))
+        if told is not None:
+            told.add(merged.fix)
+    return list(dict.fromkeys(lines))
 
 
-def _line(group: Sequence[Finding]) -> str:
+def _merged(group: Sequence[Finding]) -> Finding:
     """Findings whose sentences differ only in numbers as one sentence with all of the numbers."""
     models = [finding.model for finding in group]
     who = ", ".join(models) if len(models) <= _NAMED else f"{len(models)} models"
     columns = zip(*(_NUMBER.findall(finding.message) for finding in group), strict=True)
     numbers = map(_numbers, columns)
     message = _NUMBER.sub(lambda _: next(numbers), group[0].message)
-    merged = replace(group[0], model=who, message=message)
-    return f"error: {merged.line}" if merged.severity == "error" else merged.line
+    return replace(group[0], model=who, message=message)
 
 
 def _numbers(values: Sequence[str]) -> str:

@@ -251,6 +251,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     """Read every output once and make the records; ``ran`` are the runs of models that ran, by set."""
     request = job.request
     notes = list(job.chosen.notes)
+    told: set[str] = set()
     records: list[Record] = []
     measured: list[Measured] = []
     failures: list[FailedImage] = []
@@ -276,7 +277,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
             absent_classes=request.absent_classes,
             notes=notes,
         )
-        notes += merged_lines(diagnose(testset, seen.guesses, cheap=True))
+        notes += merged_lines(diagnose(testset, seen.guesses, cheap=True), told)
         failures += failed_images(testset, failed)
         dropped = failed if request.on_error == "drop" else {}
         if dropped:
@@ -303,7 +304,7 @@ def measure_outputs(job: Evaluation, ran: Sequence[Sequence[StoredRun]] | None =
     notes += reading_notes(records)
     if job.baseline is not None:
         records += _against_baseline(measured, job, notes)
-    for text in _shortened(notes):
+    for text in dict.fromkeys(notes):
         job.context.note(text)
     leading = {m.testset.name: m for m in reversed(measured) if not m.metric.per_class}
     records += list(claims([leading[name] for name in reversed(leading)], records, job))
@@ -566,7 +567,7 @@ def score_pooled(request: ScoreRequest, context: Context) -> Results:
         level=request.level,
         notes=notes,
     )
-    for text in _shortened(notes):
+    for text in dict.fromkeys(notes):
         context.note(text)
     return Results(records=tuple(records))
 
@@ -619,15 +620,3 @@ def _mapped(predictions: Predictions, label_map: LabelMap) -> Predictions:
         label_space=label_map.target,
         stored_hash=predictions.hash,
     )
-
-
-def _shortened(notes: Sequence[str]) -> Iterator[str]:
-    """Each note once; advice that was given before is not given again."""
-    given: set[str] = set()
-    for note in dict.fromkeys(notes):
-        finding, bracket, advice = note.partition("]: ")
-        if bracket and advice in given:
-            yield f"{finding}]"
-        else:
-            yield note
-        given.add(advice)

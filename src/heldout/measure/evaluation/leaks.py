@@ -59,7 +59,7 @@ class KnownLeaks:
             if doubted:
                 one = "one" if leaked else f"one of {reference}"
                 said.append(
-                    f"{doubted:,} {'more ' if leaked else ''}are near {one}, nobody has looked"
+                    f"{doubted:,} {'more' if leaked else 'images'} are near {one}, and nobody has looked"
                 )
             found.append(", ".join(said))
         if self.changed:
