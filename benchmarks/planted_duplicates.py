@@ -28,7 +28,7 @@ import numpy as np
 
 from heldout.core.files import write_text
 from heldout.curate.dedupe.calibration import (
-    Calibration,
+    DistanceThreshold,
     Rate,
     distances,
     false_alarm_rate,
@@ -338,7 +338,7 @@ def claim(every: dict[str, Judged], order: Sequence[str], groups: Sequence[str])
     return "## The best measure of each kind\n\n" + _table(["copy", *groups], rows)
 
 
-def shipped(some: Pictures, known: dict[str, Distances]) -> list[Calibration]:
+def shipped(some: Pictures, known: dict[str, Distances]) -> list[DistanceThreshold]:
     """What comes with the package. Published thresholds are judged on all pictures, that of fc7 on none."""
     bits = row_hash(some.ids, seed=derived_seed("calibration", 0)) >> np.uint64(63)
     setting, judging = np.flatnonzero(bits == 0), np.flatnonzero(bits)
@@ -352,7 +352,7 @@ def shipped(some: Pictures, known: dict[str, Distances]) -> list[Calibration]:
             limit = largest_threshold(between[np.ix_(setting, setting)], allowed)
         rate = false_alarm_rate(between[np.ix_(judges, judges)], limit)
         made.append(
-            Calibration(
+            DistanceThreshold(
                 measure=measure,
                 encoder=ENCODERS[name].name,
                 encoder_key=encoder_key(ENCODERS[name]),
@@ -369,7 +369,9 @@ def shipped(some: Pictures, known: dict[str, Distances]) -> list[Calibration]:
         )
     fc7: Any = SimpleNamespace(identity=FC7_IDENTITY, preprocessing=raw_pixels(224, 224))
     key = encoder_key(fc7)
-    made.append(Calibration(measure="features", encoder="fc7", encoder_key=key, threshold=1.32e4))
+    made.append(
+        DistanceThreshold(measure="features", encoder="fc7", encoder_key=key, threshold=1.32e4)
+    )
     return made
 
 

@@ -20,7 +20,7 @@ from heldout.core.errors import BadFile, NotApplicable, UserError
 from heldout.core.request import make
 from heldout.core.workspace import Workspace
 from heldout.curate.dedupe.calibration import (
-    Calibration,
+    DistanceThreshold,
     Photos,
     calibrate,
     calibration_of,
@@ -286,10 +286,12 @@ def test_a_damaged_calibration_is_refused(make_set: MakeSet, workspace: Workspac
 def test_thresholds_without_a_calibration_of_ones_own(workspace: Workspace) -> None:
     """Published thresholds belong to what they were published for, shipped ones to what installs."""
 
-    def known(measure: str, encoder: Any) -> Calibration | None:
+    def known(measure: str, encoder: Any) -> DistanceThreshold | None:
         return calibration_of(workspace, measure, encoder_key(encoder))
 
-    pixels: dict[str, Calibration | None] = {m: known(m, PixelEncoder()) for m in ("l2", "dssim")}
+    pixels: dict[str, DistanceThreshold | None] = {
+        m: known(m, PixelEncoder()) for m in ("l2", "dssim")
+    }
     for measure, threshold in {"l2": 1.2e8, "dssim": 0.2205}.items():
         found = pixels[measure]
         assert found is not None and found.threshold == threshold

@@ -69,7 +69,7 @@ class Recall(Document, frozen=True, kw_only=True):
     high: float
 
 
-class Calibration(Document, frozen=True, kw_only=True):
+class DistanceThreshold(Document, frozen=True, kw_only=True):
     """A threshold: pairs at most so far apart count as found.
 
     ``encoder``, ``encoder_key``  what made the vectors
@@ -119,18 +119,20 @@ class Calibration(Document, frozen=True, kw_only=True):
         )
 
 
-def calibration_of(workspace: Workspace, measure: str, encoder_key: str) -> Calibration | None:
+def calibration_of(
+    workspace: Workspace, measure: str, encoder_key: str
+) -> DistanceThreshold | None:
     """The calibration of a measure with an encoder: the workspace's, else a published or shipped one."""
     path = _path(workspace, measure, encoder_key)
     if path.is_file():
-        return convert(unsealed(read_plain(path), path, fix=_AGAIN), Calibration, where=path)
+        return convert(unsealed(read_plain(path), path, fix=_AGAIN), DistanceThreshold, where=path)
     return _shipped().get((measure, encoder_key))
 
 
 @cache
-def _shipped() -> dict[tuple[str, str], Calibration]:
+def _shipped() -> dict[tuple[str, str], DistanceThreshold]:
     """What comes with the package: published thresholds, and those of what installs with it."""
-    known = convert(read_plain(_SHIPPED), list[Calibration], where=_SHIPPED)
+    known = convert(read_plain(_SHIPPED), list[DistanceThreshold], where=_SHIPPED)
     return {(each.measure, each.encoder_key): each for each in known}
 
 
@@ -215,7 +217,7 @@ def _calibrated(
     judging: Photos,
     request: CalibrateRequest,
     context: Context,
-) -> Calibration:
+) -> DistanceThreshold:
     """A threshold from one half of the photos, judged on the other."""
     allowed = false_alarms_allowed(len(setting.ids), request.false_alarms)
     between = distances(measure, setting.vectors, setting.vectors)
@@ -230,7 +232,7 @@ def _calibrated(
     rate = false_alarm_rate(apart, threshold)
     with context.progress(f"copies for {measure}") as progress:
         found = copy_distances(measure, encoder, judging, request.seed, request.workers, progress)
-    return Calibration(
+    return DistanceThreshold(
         measure=measure,
         encoder=encoder.name,
         encoder_key=encoder_key(encoder),
