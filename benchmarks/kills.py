@@ -56,7 +56,7 @@ JOBS = {
     "score": "score -t val --replicates 20 --save score.json",
     "report": "report saved.json -o report.html --figures figures",
     "annotate": "annotate photos -e encoder.py:colours --classes space.json --top 2 --name near",
-    "dedupe": "dedupe photos --reference colours --compare-by l2 --compare-by hash --up-to l2=1e9 "
+    "dedupe": "dedupe photos --reference photos/sketch/ --compare-by l2 --compare-by hash --up-to l2=1e9 "
     "--memory 0.002 --name clean -o found.html",
     "cutout": "cutout masks cut --masks masks -o freed --gate max_border=1",
     "build compose": "build compose mine.toml",
