@@ -137,6 +137,12 @@ VERBS = (
     ),
     Verb("build hard", "build", "curate.requests:HardRequest", "curate.hard:build_hard"),
     Verb(
+        "build replicate",
+        "build",
+        "curate.replicate.requests:ReplicateRequest",
+        "curate.replicate.verbs:build_replicate",
+    ),
+    Verb(
         "contexts split",
         "build",
         "curate.contexts.requests:SplitRequest",

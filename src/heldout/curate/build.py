@@ -138,7 +138,7 @@ def build_recipe(
     sources nor the recipe's own matters.
     """
     given = sources if isinstance(sources, Mapping) else {"pool": sources}
-    if set(given) != set(recipe.roles):
+    if not {*recipe.roles} - {*recipe.optional} <= given.keys() <= {*recipe.roles}:
         raise UserError(
             f"recipe {recipe.name} was given {', '.join(sorted(given)) or 'nothing'}",
             fix=f"give {', '.join(recipe.roles)}",
@@ -242,9 +242,10 @@ def assemble(
                 "relation": role,
             }
             for role in recipe.roles
+            if role in sources
         ),
         counts={
-            **{role: len(sources[role]) for role in recipe.roles},
+            **{role: len(sources[role]) for role in recipe.roles if role in sources},
             **built.counts,
             "images": len(images),
             "classes": 0 if first is None else len(set(first["class_id"].drop_null().to_pylist())),

@@ -173,7 +173,7 @@ class Recipe:
     ``name``        a slug, unique among recipes
     ``version``     changes whenever the same request would give other content
     ``parameters``  a :class:`~heldout.core.request.Request` with a default for every field
-    ``roles``       the sources it reads
+    ``roles``       the sources it reads; ``optional`` those among them that may be left out
     ``guarantees``  what it promises beyond the protocol
     """
 
@@ -181,6 +181,7 @@ class Recipe:
     version: str
     parameters: type[Any]
     roles: tuple[str, ...] = ("pool",)
+    optional: tuple[str, ...] = ()
     guarantees: Guarantees = Guarantees()
 
     def read(self, values: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ BUILT_IN: dict[str, str] = {
     "contexts": "heldout.curate.contexts.recipe:recipe",
     "domains": "heldout.curate.domains.recipe:recipe",
     "hard": "heldout.curate.hard:recipe",
+    "replicate": "heldout.curate.replicate.recipe:recipe",
 }
 """Name -> ``module:object``, so that naming recipes imports none of them."""
 

@@ -75,10 +75,23 @@ class VerifyRequest(Request, frozen=True, kw_only=True):
 
 
 class DiffRequest(Request, frozen=True, kw_only=True):
-    """Show what differs between two test sets."""
+    """Show what differs between two test sets, or two revisions.
 
-    a: Annotated[str, argument("The earlier test set.")]
-    b: Annotated[str, argument("The later test set.")]
+    Where both say how their classes were reviewed, also which reviews hold in the later one: those of
+    classes without a problem whose images are the same. One that was lost is an error.
+    """
+
+    a: Annotated[str, argument("The earlier test set, or a published JSON file.")]
+    b: Annotated[str, argument("The later test set, or a published JSON file.")]
+    reviews: Annotated[
+        tuple[Path, ...],
+        option("Review files of two published files: their folder, or each of them in order."),
+    ] = ()
+
+    def check(self) -> None:
+        """Reviews are in one folder, or one file for each."""
+        if len(self.reviews) > 2:
+            raise RequestError("{reviews} names more than two files", fix="give one for each")
 
 
 class CiteRequest(Request, frozen=True, kw_only=True):

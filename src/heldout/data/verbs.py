@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from heldout.core.context import Context, Result
-from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotFound
+from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_FAULT, NotFound, UserError
 from heldout.core.files import write_text
 from heldout.core.records import Table, counts
+from heldout.core.workspace import Workspace
 from heldout.data.importing.audit import (
     Audit,
     audit,
@@ -22,13 +24,24 @@ from heldout.data.importing.audit import (
 from heldout.data.importing.detect import read_classes
 from heldout.data.judgements.duplicates import listed_counts
 from heldout.data.judgements.files import write_judgements
+from heldout.data.judgements.for_testset import judgements_about, votes_about
 from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.resolution import near_duplicates as near_duplicates_of
 from heldout.data.judgements.store import JudgementStore
+from heldout.data.judgements.workers import selection_frequency
 from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
 from heldout.data.published.imagenetv2 import (
     duplicate_overrides,
     duplicate_reviews,
     near_duplicates,
+)
+from heldout.data.published.imagenetv2_revisions import (
+    ClassReview,
+    carried_reviews,
+    class_reviews,
+    images_by_class,
+    read_listed,
+    review_file_of,
 )
 from heldout.data.requests import (
     CiteRequest,
@@ -72,13 +85,35 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
             others[other if path.stem in others else path.stem] = read_image_ids(path)
         else:
             others[other] = context.find(other, find_testset)
+    testset, place = context.find(name, find_testset), context.workspace
     blacklist, pairs = request.blacklist, request.near_duplicates
+    votes = votes_about([testset], place.judgements)
+    known = near_duplicates_of(testset, place)
+    compared = bool(known.searches or known.verdicts)
+    linked: dict[str, list[str]] = {}
+    for pair in known.pairs:
+        if pair.decision == "duplicate":
+            linked.setdefault(pair.image_id, []).append(pair.other)
+    said = judgements_about(testset, place.judgements, questions=("review",))
+    refused = {
+        given.subject["image_id"]: str(given.evidence.get("reason", ""))
+        for given in said
+        if given.answer == "blacklisted"
+    }
     return audit(
-        context.find(name, find_testset),
+        testset,
         truth=request.truth,
-        blacklist=None if blacklist is None else read_blacklist(blacklist),
-        near_duplicates=None if pairs is None else read_near_duplicates(pairs),
+        blacklist=(refused or None) if blacklist is None else read_blacklist(blacklist),
+        near_duplicates=(linked if compared else None)
+        if pairs is None
+        else read_near_duplicates(pairs),
         others=others or None,
+        frequencies=selection_frequency(votes) if votes else None,
+        duplicates=known.graph.removed if compared else None,
+        review_thresholds=known.review_thresholds(testset.image_ids.to_pylist())
+        if known.searches
+        else None,
+        reviews=class_reviews(testset, place.judgements),
     )
 
 
@@ -90,9 +125,72 @@ def cite(request: CiteRequest, context: Context) -> Result:
     return Result(records=[found], lines=[found.bibtex if request.bibtex else found.text])
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReviewsCarried:
+    """Which reviews of classes hold in a later revision, and whether it says so.
+
+    ``carried``      classes that stay reviewed: without a problem, their images the same
+    ``changed``      reviewed classes whose images are others now; ``problematic`` those with a problem
+    ``reviewed``     classes that the later one calls reviewed
+    ``lost``         carried classes that it does not call reviewed
+    """
+
+    record: ClassVar[str] = "reviews carried"
+    table: ClassVar[Table] = Table(
+        "reviews of classes, {a} to {b}",
+        ("carried:,", "problematic before=problematic:,", "changed:,", "reviewed after=reviewed:,",
+         "lost=n_lost:,"),
+    )  # fmt: skip
+    a: str
+    b: str
+    carried: int
+    problematic: int
+    changed: int
+    reviewed: int
+    lost: tuple[str, ...]
+
+    @property
+    def n_lost(self) -> int:
+        """How many were lost."""
+        return len(self.lost)
+
+
+def reviews_carried(a: TestSet, b: TestSet, address: str | Path) -> ReviewsCarried | None:
+    """How reviews of classes pass from one set to a later one; None where one of them has none."""
+    reviews, later = class_reviews(a, address), class_reviews(b, address)
+    if not reviews or not later:
+        return None
+    before, after = images_by_class(a), images_by_class(b)
+    carried = [
+        label
+        for label, review in carried_reviews(reviews, before, after).items()
+        if review.reviewed
+    ]
+    return ReviewsCarried(
+        a=a.name,
+        b=b.name,
+        carried=len(carried),
+        problematic=sum(review.problematic for review in reviews.values()),
+        changed=sum(
+            review.reviewed and not review.problematic and before[label] != after.get(label)
+            for label, review in reviews.items()
+        ),
+        reviewed=sum(review.reviewed for review in later.values()),
+        lost=tuple(label for label in carried if not later.get(label, ClassReview()).reviewed),
+    )
+
+
 def diff(request: DiffRequest, context: Context) -> Result:
-    """What differs between two sets."""
-    found = compare(context.find(request.a, find_testset), context.find(request.b, find_testset))
+    """What differs between two sets or revisions, and which reviews of classes hold in the later one."""
+    given = request.reviews
+    if len(given) == 1 and not given[0].is_dir():
+        raise UserError(f"{given[0]} is not a folder", fix="give a folder, or a file for each")
+    places = dict(enumerate(given * (3 - len(given))))
+    a, b = (
+        context.find(name, partial(_set_or_file, reviews=places.get(number)))
+        for number, name in enumerate((request.a, request.b))
+    )
+    found, reviews = compare(a, b), reviews_carried(a, b, context.workspace.judgements)
     lines = [f"{found.a} ({found.images_a:,} images) -> {found.b} ({found.images_b:,} images)"]
     if found.same_content:
         lines.append("the content is the same")
@@ -113,7 +211,20 @@ def diff(request: DiffRequest, context: Context) -> Result:
         for change in found.card
         if not change.field.startswith("tables")
     ]
-    return Result(records=[found], lines=lines)
+    if reviews is None:
+        return Result(records=[found], lines=lines)
+    lines += [f"  review lost: {label}" for label in reviews.lost]
+    return Result(
+        records=[found, reviews], lines=lines, code=EXIT_FAULT if reviews.lost else EXIT_DONE
+    )
+
+
+def _set_or_file(place: Workspace, name: str, *, reviews: Path | None) -> TestSet:
+    """A test set of the workspace, or one that a published file lists, with its reviews."""
+    path = Path(name)
+    if not path.is_file():
+        return find_testset(place, name)
+    return read_listed(path, review=None if reviews is None else review_file_of(path, reviews))
 
 
 def _short(value: object) -> str:

@@ -18,7 +18,6 @@ from heldout.core.records import Table
 from heldout.core.request import did_you_mean
 from heldout.curate.dedupe.calibration import calibration_of
 from heldout.curate.dedupe.requests import DedupeRequest, Measure
-from heldout.curate.dedupe.resolution import NearDuplicates, Priorities, graph_of
 from heldout.curate.dedupe.search import encoder_of, search
 from heldout.curate.zero_shot.label_pool import find_images, note_failures
 from heldout.data.judgements.duplicates import THRESHOLD, current_verdicts
@@ -27,6 +26,7 @@ from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement, pair_subject
 from heldout.data.judgements.neighbours import Neighbours, saved_searches
 from heldout.data.judgements.pairs import Pair, decided_pairs
+from heldout.data.judgements.resolution import NearDuplicates, Priorities, graph_of
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset import TestSet, save, subset
 from heldout.measure.evaluation.requests import ScoreRequest

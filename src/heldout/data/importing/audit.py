@@ -1,20 +1,25 @@
-"""Audit: what is wrong with the images of a test set, as far as tables and lists can tell.
+"""Audit: how a test set was made, and what is wrong with its images, as far as tables can tell.
 
-The lines of ImageNetV2's final inspection that need neither images nor votes: sizes per class,
-uniqueness, where images come from, blacklisted images, near duplicates, reviews.
+All lines of ImageNetV2's final inspection: provenance, sizes per class, uniqueness, where images come
+from, their classes, blacklisted images, votes and selection frequencies, near duplicates and down to
+which distance they were looked for, reviews of classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from heldout.core.records import plain
 from heldout.core.schema import read
+from heldout.data.judgements.workers import SelectionFrequency
 from heldout.data.published.annotations import text_lines
 from heldout.data.published.imagenetv2 import part_of
+from heldout.data.published.imagenetv2_revisions import ClassReview, class_reviews
 from heldout.data.testset.testset import TestSet
 
 Rows = tuple[dict[str, Any], ...]
@@ -38,6 +43,15 @@ class Audit:
     ``foreign``            images of another set: image_id, belongs_to, by ``id`` or ``sha256``
     ``class_mismatches``   images not of the class they were gathered for: class_id, expected
     ``problematic_images`` images that the truth marks so; ``problematic_classes`` by their review
+    ``reviewed_classes``   how many classes were reviewed
+    ``provenance``         what drew it, its seed and parameters, and the revision before it
+    ``min_votes``          fewest votes of an image for its class
+    ``min_frequency``      least selection frequency; ``min_frequency_elsewhere`` without the classes
+                           in ``special``, which have a threshold of their own
+    ``mean_frequency``     mean selection frequency, of images with votes
+    ``without_votes``      images that nobody voted on
+    ``near_duplicates``    images that go when near duplicates are resolved
+    ``reviewed_down_to``   by measure: the nearest neighbour of any image that nobody looked at
     ``checked``            which checks had what they need; what rests on others was not compared
     """
 
@@ -67,6 +81,16 @@ class Audit:
     problematic_classes: tuple[str, ...]
     unreviewed_classes: tuple[str, ...]
     checked: tuple[str, ...]
+    provenance: dict[str, Any]
+    reviewed_classes: int | None
+    special: tuple[str, ...]
+    min_votes: int | None
+    min_frequency: float | None
+    min_frequency_elsewhere: float | None
+    mean_frequency: float | None
+    without_votes: int | None
+    near_duplicates: tuple[str, ...] | None
+    reviewed_down_to: dict[str, float] | None
 
     @property
     def counts(self) -> dict[str, int | None]:
@@ -115,11 +139,40 @@ class Audit:
             f"{self.testset}: {self.images:,} images, {self.classes:,} classes, truth {self.truth}",
             "sources: " + ", ".join(f"{name} {count:,}" for name, count in self.sources.items()),
             f"images a class: {sizes}",
+            *self._history,
             *found,
             "clean as far as was compared"
             if self.clean
             else "not clean: --json lists every image and class",
         ]
+
+    @property
+    def _history(self) -> list[str]:
+        """How the images were drawn, voted on and reviewed; only what is known."""
+        made = [f"{name} {_shown(value)}" for name, value in self.provenance.items()]
+        lines = [f"made: {', '.join(made)}"] if made else []
+        if self.min_votes is not None:
+            lines.append(
+                f"votes of an image: {self.min_votes:,} or more; {self.without_votes:,} without any"
+            )
+        if self.min_frequency is not None and self.mean_frequency is not None:
+            least = f"{self.min_frequency:.3g}"
+            if self.special and self.min_frequency_elsewhere is not None:
+                least += (
+                    f" ({self.min_frequency_elsewhere:.3g} without the {len(self.special)} classes "
+                    "of another threshold)"
+                )
+            lines.append(
+                f"selection frequency: {least} or more, {self.mean_frequency:.2f} on average"
+            )
+        if self.near_duplicates is not None:
+            lines.append(f"near duplicates that go: {len(self.near_duplicates):,}")
+        if self.reviewed_down_to:
+            near = (f"{name} {value:.6g}" for name, value in self.reviewed_down_to.items())
+            lines.append(f"neighbours reviewed down to: {', '.join(near)}")
+        if self.reviewed_classes is not None:
+            lines.append(f"classes reviewed: {self.reviewed_classes:,}")
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object, with the counts."""
@@ -159,6 +212,10 @@ def audit(
     near_duplicates: Mapping[str, Sequence[str]] | None = None,
     others: Mapping[str, TestSet | Iterable[str]] | None = None,
     expected_classes: Mapping[str, str] | None = None,
+    frequencies: Iterable[SelectionFrequency] | None = None,
+    duplicates: Collection[str] | None = None,
+    review_thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    reviews: Mapping[str, ClassReview] | None = None,
 ) -> Audit:
     """Look for images and classes that should not be in a test set as they are.
 
@@ -166,9 +223,12 @@ def audit(
     ``near_duplicates``   image -> images; pairs may be listed once or from both sides
     ``others``            other sets, or plain image ids, by name: train, validation, another set
     ``expected_classes``  image -> the class it was gathered for
+    ``frequencies``       what people voted; without it the columns of a set that was built from votes
+    ``duplicates``        images that go when near duplicates are resolved
+    ``review_thresholds`` image -> measure -> down to which distance its neighbours were looked at
+    ``reviews``           class -> its review; without it the columns of the set
 
-    Reviews are the columns ``class_reviewed`` and ``class_problematic`` of the set. A class should have
-    the size that more than half of the classes have, if there is one.
+    A class should have the size that more than half of the classes have, if there is one.
     """
     rows = testset.truth(truth)
     ids = rows["image_id"].to_pylist()
@@ -203,7 +263,8 @@ def audit(
         if digest is not None:
             files[digest].append(image)
     sources = Counter(source or "unknown" for source in testset.images["source"].to_pylist())
-    marks = _review(testset, classes_of)
+    marks = class_reviews(testset) if reviews is None else reviews
+    labelled = [(image, label) for image, found in classes_of.items() for label in found]
     checks = {
         "blacklist": blacklist is not None,
         "near_duplicates": near_duplicates is not None,
@@ -242,14 +303,86 @@ def audit(
             if expected.get(image, label) != label
         ),
         problematic_images=tuple(sorted({image for image, flag in flags if flag})),
-        problematic_classes=tuple(
-            sorted(c for c, mark in marks.items() if mark.get("problematic"))
-        ),
+        problematic_classes=tuple(sorted(c for c, mark in marks.items() if mark.problematic)),
         unreviewed_classes=tuple(
-            sorted(c for c in of_class if marks and not marks.get(c, {}).get("reviewed", False))
+            sorted(c for c in of_class if marks and not (c in marks and marks[c].reviewed))
         ),
         checked=tuple(name for name, possible in checks.items() if possible),
+        provenance=_provenance(testset),
+        reviewed_classes=sum(mark.reviewed for mark in marks.values()) if marks else None,
+        **_vote_lines(testset, labelled, frequencies),
+        near_duplicates=None
+        if duplicates is None
+        else tuple(image for image in images if image in duplicates),
+        reviewed_down_to=None if review_thresholds is None else _nearest_open(review_thresholds),
     )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={plain(item)}" for name, item in value.items())
+    return plain(value)
+
+
+_STATED = 80
+
+
+def _provenance(testset: TestSet) -> dict[str, Any]:
+    """What the card says of how a set was drawn; longer values are left to the card."""
+    recipe = testset.card.recipe
+    given = {
+        "recipe": recipe.get("name"),
+        "seed": recipe.get("seed"),
+        **recipe.get("parameters", {}),
+    }
+    for parent in testset.card.parents:
+        if parent.get("relation") in ("earlier revision", "previous"):
+            given["starting_from"] = parent["name"]
+    return {
+        name: value
+        for name, value in given.items()
+        if value not in (None, "", (), [], {}) and len(str(value)) <= _STATED
+    }
+
+
+def _vote_lines(
+    testset: TestSet,
+    labelled: Sequence[tuple[str, str]],
+    frequencies: Iterable[SelectionFrequency] | None,
+) -> dict[str, Any]:
+    """What is known of the votes for images of their classes."""
+    said: dict[tuple[str, str], tuple[int, float]] = {}
+    parameters = testset.card.recipe.get("parameters", {})
+    special = set(parameters.get("wnid_thresholds") or parameters.get("thresholds") or ())
+    if frequencies is not None:
+        said = {(one.image_id, one.class_id): (one.n, one.frequency) for one in frequencies}
+    else:
+        votes, shares = _column(testset, "votes"), _column(testset, "frequency")
+        for image, label in labelled:
+            if votes.get(image) and shares.get(image) is not None:
+                said[image, label] = votes[image], shares[image]
+    found = {key: said[key] for key in labelled if said.get(key, (0, 0.0))[0]}
+    shares_found = [frequency for _, frequency in found.values()]
+    elsewhere = [frequency for (_, label), (_, frequency) in found.items() if label not in special]
+    return {
+        "special": tuple(sorted(special)),
+        "min_votes": min((said.get(key, (0, 0.0))[0] for key in labelled), default=0)
+        if said
+        else None,
+        "min_frequency": min(shares_found, default=None),
+        "min_frequency_elsewhere": min(elsewhere, default=None),
+        "mean_frequency": math.fsum(shares_found) / len(shares_found) if shares_found else None,
+        "without_votes": len(labelled) - len(found) if said else None,
+    }
+
+
+def _nearest_open(thresholds: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """By measure the smallest distance of a neighbour of any image that nobody looked at."""
+    found: dict[str, float] = {}
+    for of_image in thresholds.values():
+        for measure, distance in of_image.items():
+            found[measure] = min(found.get(measure, distance), distance)
+    return dict(sorted(found.items()))
 
 
 def _column(testset: TestSet, name: str) -> dict[str, Any]:
@@ -258,17 +391,6 @@ def _column(testset: TestSet, name: str) -> dict[str, Any]:
         return {}
     values = testset.images[name].to_pylist()
     return dict(zip(testset.image_ids.to_pylist(), values, strict=True))
-
-
-def _review(testset: TestSet, classes_of: Mapping[str, set[str]]) -> dict[str, dict[str, bool]]:
-    """Review marks by class, from the columns that an import with a review file gives."""
-    marks: dict[str, dict[str, bool]] = {}
-    for flag in ("reviewed", "problematic"):
-        for image, value in _column(testset, f"class_{flag}").items():
-            for label in classes_of[image]:
-                mark = marks.setdefault(label, {"reviewed": False, "problematic": False})
-                mark[flag] = mark[flag] or bool(value)
-    return marks
 
 
 def _several(groups: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

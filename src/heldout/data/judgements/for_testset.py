@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heldout.core.errors import LabelError, MismatchError
@@ -57,23 +57,53 @@ def judgements_about(
     of images may mean something else in another set. ``address`` is
     :attr:`heldout.core.workspace.Workspace.judgements`.
     """
-    file = str(address).removeprefix("sqlite:///")
-    if (isinstance(address, Path) or file != address) and not Path(file).exists():
-        return []  # reading must not make an empty table
     names = sets_of(testset)
     images = set(testset.image_ids.to_pylist())
-    with JudgementStore(address) as store:
+    return [
+        judgement
+        for question in questions
         # What stands is asked of these answers alone: one for another set must not hide ours.
-        return [
-            judgement
-            for question in questions
-            for judgement in current_answers(
-                given
-                for given in store.stream(question=question)
-                if given.testset in names
-                and any(given.subject.get(name) in images for name in _IMAGES)
-            )
-        ]
+        for judgement in current_answers(
+            given
+            for given in _stored(address, question)
+            if given.testset in names and any(given.subject.get(name) in images for name in _IMAGES)
+        )
+    ]
+
+
+def votes_about(testsets: Sequence[TestSet], address: str | Path) -> list[Judgement]:
+    """All votes on images of some test sets, given for one of them or for a set they were made from.
+
+    Every vote is there, as people may vote on an image in several grids, and rejected ones too:
+    :func:`~heldout.data.judgements.workers.selection_frequency` says which count. Images of an
+    original set are voted on as controls of another set's grids, so sets are asked about together.
+    """
+    names = {name for testset in testsets for name in sets_of(testset)}
+    images = {image for testset in testsets for image in testset.image_ids.to_pylist()}
+    return [
+        vote
+        for vote in _stored(address, "vote")
+        if vote.testset in names and vote.subject["image_id"] in images
+    ]
+
+
+def class_reviews_about(testset: TestSet, address: str | Path) -> list[Judgement]:
+    """The reviews that hold of whole classes of a test set, by its name or an alias."""
+    names = {testset.name, *testset.card.aliases}
+    return current_answers(
+        given
+        for given in _stored(address, "review")
+        if "class_id" in given.subject and given.subject["testset"] in names
+    )
+
+
+def _stored(address: str | Path, question: str) -> Iterator[Judgement]:
+    """The answers to a question; none where there is no table yet: reading must not make one."""
+    file = str(address).removeprefix("sqlite:///")
+    if (isinstance(address, Path) or file != address) and not Path(file).exists():
+        return
+    with JudgementStore(address) as store:
+        yield from store.stream(question=question)
 
 
 def sets_of(testset: TestSet) -> set[str | None]:

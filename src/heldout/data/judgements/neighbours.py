@@ -163,6 +163,12 @@ class Neighbours:
         kept = np.flatnonzero(self.rows[row] >= 0)
         return self._pairs(np.full(len(kept), row), kept)
 
+    def nearest(self, row: int, n: int) -> list[tuple[str, float]]:
+        """The first ``n`` neighbours of the image in a row, each with its distance."""
+        kept = np.flatnonzero(self.rows[row] >= 0)[:n]
+        names = self.references.names(self.rows[row, kept])
+        return list(zip(names, self.distances[row, kept].tolist(), strict=True))
+
     def distances_of(self, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], float]:
         """How far apart pairs are; those of which neither image is kept among the other's are left out.
 

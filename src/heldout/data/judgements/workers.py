@@ -94,6 +94,25 @@ class SelectionFrequency:
     high: float
 
 
+def counted_votes(
+    votes: Iterable[Judgement],
+    *,
+    leave_out: Collection[str] = (),
+    counted: Collection[str] = COUNTED,
+) -> list[Judgement]:
+    """The votes of assignments that count, in grids that do; see :func:`selection_frequency`."""
+    kept = []
+    for vote in votes:
+        if vote.question != "vote":
+            raise UserError(
+                f"a {vote.question} judgement is not a vote", fix="choose the question vote"
+            )
+        status = vote.evidence.get("status")
+        if (status is None or status in counted) and vote.evidence.get("grid") not in leave_out:
+            kept.append(vote)
+    return kept
+
+
 def selection_frequency(
     votes: Iterable[Judgement],
     *,
@@ -110,15 +129,7 @@ def selection_frequency(
     """
     from heldout.stats.intervals import wilson
 
-    kept = []
-    for vote in votes:
-        if vote.question != "vote":
-            raise UserError(
-                f"a {vote.question} judgement is not a vote", fix="choose the question vote"
-            )
-        status = vote.evidence.get("status")
-        if (status is None or status in counted) and vote.evidence.get("grid") not in leave_out:
-            kept.append(vote)
+    kept = counted_votes(votes, leave_out=leave_out, counted=counted)
     answers = panel(kept, repeats="all")
     counts = answers.counts()
     column = answers.answers.index("selected")

@@ -29,6 +29,7 @@ from heldout.data.judgements.duplicates import (
     current_verdicts,
     reviewed_down_to,
 )
+from heldout.data.judgements.for_testset import sets_of
 from heldout.data.judgements.neighbours import Neighbours, saved_searches
 from heldout.data.judgements.pairs import Pair, changed_since, decided_pairs, named
 from heldout.data.testset import TestSet
@@ -346,36 +347,49 @@ class NearDuplicates:
         Looked at are the first 30 neighbours in every set that the image was compared with: 0 where it
         was not compared, 1e100 where all of them are decided.
         """
-        found: dict[str, float] = {}
-        for search, distance in self._reviewed(image_id):
+        return self.review_thresholds([image_id])[image_id]
+
+    def review_thresholds(self, images: Collection[str]) -> dict[str, dict[str, float]]:
+        """:meth:`reviewed_down_to` of many images."""
+        found: dict[str, dict[str, float]] = {image: {} for image in images}
+        for search in self.searches:
             measure = search.search["measure"]
-            found[measure] = min(found.get(measure, distance), distance)
+            for image, distance in self._reviewed(images, search):
+                known = found[image].get(measure, distance)
+                found[image][measure] = min(known, distance)
         return found
 
     def is_reviewed(self, image_id: str) -> bool:
         """Whether an image is decided on beyond the threshold of every search that has one."""
-        return all(distance > search.threshold for search, distance in self._reviewed(image_id))
+        return not self.unreviewed([image_id])
 
-    def _reviewed(self, image_id: str) -> Iterator[tuple[Neighbours, float]]:
-        """Every search, with the distance down to which an image's neighbours are decided on."""
-        known = self._decided.get(image_id, set())
-        for search in self.searches:
-            near = self._compared(image_id, search)
-            reference = "" if search.within else search.search["reference"]["name"]
-            decided = {
-                other
-                for other, _ in near or ()
-                # Published verdicts leave out the name of the other set.
-                if named(reference, other) in known or (other in known and other not in self._files)
-            }
-            yield search, reviewed_down_to(near, decided)
+    def unreviewed(self, images: Collection[str]) -> frozenset[str]:
+        """Those of some images that are not :meth:`is_reviewed`; none where nothing was searched."""
+        return frozenset(
+            image
+            for search in self.searches
+            for image, distance in self._reviewed(images, search)
+            if distance <= search.threshold
+        )
 
-    def _compared(self, image_id: str, search: Neighbours) -> list[tuple[str, float]] | None:
-        """The first neighbours of an image; None where the image as it is now was not compared."""
-        there = bool(search.candidates.rows([image_id]))
-        if not there or changed_since(search, self._files, [image_id]):
-            return None
-        return [(pair.other_id, pair.distance) for pair in search.of(image_id)[:FIRST]]
+    def _reviewed(self, images: Collection[str], search: Neighbours) -> Iterator[tuple[str, float]]:
+        """Images with the distance down to which their neighbours in one search are decided on."""
+        reference = "" if search.within else search.search["reference"]["name"]
+        rows = search.candidates.rows(images)
+        stale = changed_since(search, self._files, rows)
+        for image in images:
+            near = decided = None
+            if image in rows and image not in stale:
+                near = search.nearest(rows[image], FIRST)
+                known = self._decided.get(image, set())
+                decided = {
+                    other
+                    for other, _ in near
+                    # Published verdicts leave out the name of the other set.
+                    if named(reference, other) in known
+                    or (other in known and other not in self._files)
+                }
+            yield image, reviewed_down_to(near, decided or ())
 
     @cached_property
     def _files(self) -> dict[str, str | None]:
@@ -412,9 +426,14 @@ def near_duplicates(
 ) -> NearDuplicates:
     """What saved searches and people say of a test set's images, resolved; nothing is compared here.
 
+    Taken are searches of the set, and those of sets that it was made from that compared its images.
+
     ``selection``  what decides which of several duplicates stays; ``photos`` as in :class:`DuplicateGraph`
     """
     searches = saved_searches(workspace, testset.name)
+    ids = testset.image_ids.to_pylist()
+    for name in sorted({name for name in sets_of(testset) if name} - {testset.name}):
+        searches += [s for s in saved_searches(workspace, name) if s.candidates.rows(ids)]
     verdicts = current_verdicts(testset, workspace)
     pairs = decided_pairs(testset, searches, verdicts)
     graph = graph_of(pairs, selection, photos=photos)

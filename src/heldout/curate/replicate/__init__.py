@@ -1,0 +1,1 @@
+"""Drawing a test set like another one by how often people selected its candidates (ImageNetV2)."""

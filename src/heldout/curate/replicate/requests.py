@@ -1,0 +1,115 @@
+"""What ``build replicate`` is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from heldout.core.request import (
+    Name,
+    Out,
+    Plan,
+    Replace,
+    Request,
+    RequestError,
+    Seed,
+    argument,
+    option,
+    unused,
+)
+
+Frequency = Annotated[float, option("Least selection frequency of a candidate.", ge=0, le=1)]
+
+
+class ReplicateParameters(Request, frozen=True, kw_only=True):
+    """How images are drawn by class, and what excludes a candidate."""
+
+    sampler: Annotated[
+        Literal["threshold", "matched", "top", "random", "annotated"],
+        option(
+            "threshold: frequency at least --threshold; matched: frequencies as in the original set; "
+            "top: the highest; random: whatever the votes; annotated: any with enough votes."
+        ),
+    ] = "threshold"
+    per_class: Annotated[int, option("Images of a class.", ge=1)] = 10
+    votes: (
+        Annotated[
+            int,
+            option("Votes that a candidate needs; 10 by default, or all people if fewer.", ge=1),
+        ]
+        | None
+    ) = None
+    threshold: Frequency = 0.7
+    thresholds: Annotated[
+        Mapping[str, float],
+        option("CLASS=FREQUENCY: a threshold of its own; repeatable.", flag="threshold-of"),
+    ] = {}
+    upward: Annotated[
+        bool, option("matched: fill a bin that lacks candidates from the next higher one.")
+    ] = False
+    originals: Annotated[
+        int,
+        option("matched: images of the original set that a class needs votes on.", ge=1, rare=True),
+    ] = 20
+    leave_out: Annotated[
+        tuple[str, ...],
+        option("Grid whose votes do not count; repeatable.", flag="without-grid", rare=True),
+    ] = ()
+    photo: (
+        Annotated[str, option("Column: images of one photo are duplicates.", rare=True)] | None
+    ) = None
+    legacy: Annotated[
+        bool, option("Draw and order as ImageNetV2 did, to compare with it.", rare=True)
+    ] = False
+
+    def check(self) -> None:
+        """Thresholds are a sampler's."""
+        mode = f"{{sampler}} {self.sampler}"
+        if self.sampler != "threshold":
+            unused(self, mode, "threshold", "thresholds")
+        if self.sampler != "matched":
+            unused(self, mode, "upward", "originals")
+        if self.sampler == "random":
+            unused(self, mode, "votes")
+        for label, least in self.thresholds.items():
+            if not 0 <= least <= 1:
+                raise RequestError(
+                    f"{{thresholds}} gives {label} {least:g}", fix="give a frequency, 0 to 1"
+                )
+
+
+class ReplicateRequest(ReplicateParameters, frozen=True, kw_only=True):
+    """Draw a test set by how often people selected its candidates (ImageNetV2).
+
+    Votes, blacklist, reviews and verdicts on near duplicates are the workspace's judgements, and
+    searches for near duplicates those of heldout dedupe. A class of a candidate is the pool's truth.
+    The set has the columns frequency and votes, its revision in the published form, and a reason for
+    every candidate that may not be drawn.
+    """
+
+    pool: Annotated[str, argument("Pool of candidates, or a test set.")]
+    like: (
+        Annotated[
+            str,
+            option("Test set that is replicated: its classes; for matched also its frequencies."),
+        ]
+        | None
+    ) = None
+    previous: (
+        Annotated[
+            str,
+            option("Revision before this one, a test set or JSON: what is still eligible stays."),
+        ]
+        | None
+    ) = None
+    seed: Seed = 0
+    out: Out | None = None
+    name: Name | None = None
+    replace: Replace = False
+    plan: Plan = False
+
+    def check(self) -> None:
+        """Frequencies are matched with those of a set."""
+        super().check()
+        if self.sampler == "matched" and self.like is None:
+            raise RequestError("{like} is missing", fix="name the test set to match")
