@@ -24,7 +24,7 @@ from heldout.data.importing.audit import (
 from heldout.data.importing.detect import read_classes
 from heldout.data.judgements.duplicates import listed_counts
 from heldout.data.judgements.files import write_judgements
-from heldout.data.judgements.for_testset import judgements_about, votes_about
+from heldout.data.judgements.for_testset import blacklist_about, votes_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import near_duplicates as near_duplicates_of
 from heldout.data.judgements.store import JudgementStore
@@ -94,16 +94,12 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
     for pair in known.pairs:
         if pair.decision == "duplicate":
             linked.setdefault(pair.image_id, []).append(pair.other)
-    said = judgements_about(testset, place.judgements, questions=("review",))
-    refused = {
-        given.subject["image_id"]: str(given.evidence.get("reason", ""))
-        for given in said
-        if given.answer == "blacklisted"
-    }
     return audit(
         testset,
         truth=request.truth,
-        blacklist=(refused or None) if blacklist is None else read_blacklist(blacklist),
+        blacklist=blacklist_about(testset, place.judgements)
+        if blacklist is None
+        else read_blacklist(blacklist),
         near_duplicates=(linked if compared else None)
         if pairs is None
         else read_near_duplicates(pairs),

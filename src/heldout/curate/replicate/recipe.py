@@ -23,7 +23,7 @@ from heldout.curate.recipe import (
     pool_in,
 )
 from heldout.curate.replicate.requests import ReplicateParameters
-from heldout.curate.replicate.samplers import BINS, Candidate, Rule, Sample, sample
+from heldout.curate.replicate.samplers import BINS, Candidate, ClassDraw, Rule, Sample, sample
 from heldout.data.judgements.duplicates import verdicts
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.neighbours import Neighbours
@@ -524,16 +524,21 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
         )
     if made.short:
         listed = [
-            f"{one.class_id} {len(one.images)} of {one.target}{_why(one.reasons)}"
-            for one in made.short
+            f"{one.class_id} {len(one.images)} of {one.target}{_why(one)}" for one in made.short
         ]
         found.append(f"{len(made.short):,} classes are short: {_listed(listed)}")
     return found
 
 
-def _why(reasons: Mapping[Any, int]) -> str:
-    said = ", ".join(f"{n:,} {_words(reason)}" for reason, n in reasons.items() if n)
-    return f" ({said})" if said else ""
+def _why(drawn: ClassDraw) -> str:
+    """Why a class is short: what excludes its candidates, and the bins that lack some."""
+    said = [f"{n:,} {_words(reason)}" for reason, n in drawn.reasons.items() if n]
+    edges = (0.0, *BINS, 1.0)
+    for part, low, high in zip(drawn.bins, edges, edges[1:], strict=False):
+        lacking = part.target - len(part.images) - len(part.upward)
+        if lacking:
+            said.append(f"{lacking:,} missing of frequency {low:g} to {high:g}")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _listed(names: Sequence[str]) -> str:

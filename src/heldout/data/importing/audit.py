@@ -158,10 +158,8 @@ class Audit:
         if self.min_frequency is not None and self.mean_frequency is not None:
             least = f"{self.min_frequency:.3g}"
             if self.special and self.min_frequency_elsewhere is not None:
-                least += (
-                    f" ({self.min_frequency_elsewhere:.3g} without the {len(self.special)} classes "
-                    "of another threshold)"
-                )
+                elsewhere = f"{self.min_frequency_elsewhere:.3g}"
+                least += f" ({elsewhere} without classes that have a threshold of their own)"
             lines.append(
                 f"selection frequency: {least} or more, {self.mean_frequency:.2f} on average"
             )

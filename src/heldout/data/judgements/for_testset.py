@@ -97,6 +97,31 @@ def class_reviews_about(testset: TestSet, address: str | Path) -> list[Judgement
     )
 
 
+def blacklist_about(testset: TestSet, address: str | Path) -> dict[str, str] | None:
+    """Images of a test set that somebody blacklisted, with the reason.
+
+    None where nobody has blacklisted any image for this set, or for one that it was made from.
+    """
+    names = sets_of(testset)
+    images = set(testset.image_ids.to_pylist())
+    given = [
+        one
+        for one in current_answers(
+            one
+            for one in _stored(address, "review")
+            if one.testset in names and "image_id" in one.subject
+        )
+        if one.answer == "blacklisted"
+    ]
+    if not given:
+        return None
+    return {
+        one.subject["image_id"]: str(one.evidence.get("reason", ""))
+        for one in given
+        if one.subject["image_id"] in images
+    }
+
+
 def _stored(address: str | Path, question: str) -> Iterator[Judgement]:
     """The answers to a question; none where there is no table yet: reading must not make one."""
     file = str(address).removeprefix("sqlite:///")
