@@ -90,7 +90,7 @@ def test_three_sets_of_one_pool(run: Run, votes: Votes, tmp_path: Path) -> None:
     assert {label: len(images) for label, images in found.items()} == dict.fromkeys("abc", 10)
     assert all(share[i, c] >= 0.7 for c, images in found.items() for i in images)
 
-    ran = run(*build, "--sampler", "matched", "--like", "val", "--originals", 12)
+    ran = run(*build, "--sampler", "matched", "--like", "val")
     assert ran.code == 0, ran.err
     bins = [r for r in ran.json if r["record"] == "bin draw"]
     found = classes(load(tmp_path / "testsets" / "pool-matched"))
@@ -203,7 +203,7 @@ def test_inspection_of_a_set(run: Run, votes: Votes, tmp_path: Path) -> None:
         "pool",
         "--votes",
         5,
-        "--threshold-of",
+        "--min-frequency-of",
         "a=0.4",
         "--per-class",
         12,
@@ -267,10 +267,10 @@ def test_refused(run: Run, votes: Votes) -> None:
         (["--sampler", "random", "--votes", 3], "--votes has no use"),
         (["--votes", 7], "6 people voted"),
         (["--previous", "nothing"], "no test set 'nothing'"),
-        (["--threshold-of", "a=2"], "give a frequency, 0 to 1"),
-        (["--threshold-of", "z=0.5"], "no candidate is of class 'z'"),
+        (["--min-frequency-of", "a=2"], "give a frequency, 0 to 1"),
+        (["--min-frequency-of", "z=0.5"], "no candidate is of class 'z'"),
         (["--photo", "flash"], "no column 'flash'"),
     ):
         refused(run("build", "replicate", "pool", *options), text)
-    grids = [word for n in range(2) for word in ("--without-grid", f"g{n}")]
-    refused(run("build", "replicate", "val", *grids), "nobody has voted")
+    Path("judgements.db").unlink()
+    refused(run("build", "replicate", "val"), "nobody has voted")

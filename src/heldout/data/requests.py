@@ -30,6 +30,9 @@ from heldout.core.request import (
 )
 
 FORMAT = "Format of the files."
+Reviews = Annotated[
+    Path, option("ImageNetV2: folder of <name>_review.json files, or one file.", rare=True)
+]
 
 
 class VerifyRequest(Request, frozen=True, kw_only=True):
@@ -75,7 +78,7 @@ class VerifyRequest(Request, frozen=True, kw_only=True):
 
 
 class DiffRequest(Request, frozen=True, kw_only=True):
-    """Show what differs between two test sets, or two revisions.
+    """Show what differs between two test sets or revisions.
 
     Where both say how their classes were reviewed, also which reviews hold in the later one: those of
     classes without a problem whose images are the same. One that was lost is an error.
@@ -85,7 +88,7 @@ class DiffRequest(Request, frozen=True, kw_only=True):
     b: Annotated[str, argument("The later test set, or a published JSON file.")]
     reviews: Annotated[
         tuple[Path, ...],
-        option("Review files of two published files: their folder, or each of them in order."),
+        option("ImageNetV2: folder of <name>_review.json files, or one file; one for each set."),
     ] = ()
 
     def check(self) -> None:
@@ -195,13 +198,7 @@ class ImportTestsetRequest(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    reviews: (
-        Annotated[
-            Path,
-            option("ImageNetV2: folder of <name>_review.json files, or one file.", rare=True),
-        ]
-        | None
-    ) = None
+    reviews: Reviews | None = None
     cap: Annotated[int, option("CLIP-GeoYFCC: what classes were capped at.", ge=1, rare=True)] = (
         2000
     )

@@ -44,7 +44,7 @@ EXAMPLES = "tests.curate.replicate.replicate_examples"
 @pytest.mark.parametrize(
     ("sources", "parameters"),
     [
-        ("make_sources", {"sampler": "matched", "per_class": 6, "upward": True, "originals": 8}),
+        ("make_sources", {"sampler": "matched", "per_class": 6, "upward": True}),
         ("required_sources", {"sampler": "threshold", "per_class": 4, "threshold": 0.6}),
         ("make_sources", {"sampler": "top", "per_class": 5, "legacy": True, "photo": "shot"}),
     ],
@@ -182,15 +182,14 @@ def test_settled_images_need_no_more_votes() -> None:
     assert sorted(image for image, _ in drawn.sample.rows) == ["i000", "i003"]
 
 
-def test_rejected_votes_and_left_out_grids_do_not_count() -> None:
+def test_rejected_votes_do_not_count() -> None:
     pool = make_images("pool", 30, "i")
     votes = [
         *votes_for(pool, {"i000": 4}, people=4, evidence={"grid": "g1"}),
-        *votes_for(pool, {"i001": 4}, people=4, evidence={"grid": "g2"}),
         *votes_for(pool, {"i002": 4}, people=4, evidence={"status": "Rejected"}),
     ]
     sources = {**small({}), "votes": votes_source(votes)}
-    drawn = draw(sources, ReplicateParameters(leave_out=("g2",)), seed=0)
+    drawn = draw(sources, ReplicateParameters(), seed=0)
     assert [image for image, _ in drawn.sample.rows] == ["i000"]
 
 

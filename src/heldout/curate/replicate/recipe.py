@@ -12,6 +12,7 @@ from msgspec import UNSET
 from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.files import canonical_json, csv_text
+from heldout.core.request import RequestError
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -200,7 +201,7 @@ class ReplicateRecipe(Recipe):
             said = ", ".join(f"{n:,} {_words(name)}" for name, n in drawn.stages.items())
             raise NotApplicable(
                 f"no candidate of {sources['pool'].name} may be drawn: {said}",
-                fix="collect more candidates or votes, or ask for less (--votes, --threshold)",
+                fix="collect more candidates or votes, or ask for less (--votes, --min-frequency)",
             )
         return _built(pool_in(sources), drawn, parameters, seed)
 
@@ -208,7 +209,7 @@ class ReplicateRecipe(Recipe):
 def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Drawn:
     """Draw from sources: see :class:`ReplicateRecipe`."""
     pool = pool_in(sources)
-    votes = counted_votes(_value(sources, "votes", tuple), leave_out=parameters.leave_out)
+    votes = counted_votes(_value(sources, "votes", tuple))
     found = selection_frequency(votes) if votes else ()
     frequencies = {(one.image_id, one.class_id): one for one in found}
     people = len({vote.who for vote in votes})
@@ -256,7 +257,6 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
             threshold=parameters.threshold,
             thresholds=parameters.thresholds,
             upward=parameters.upward,
-            originals=parameters.originals,
         ),
         seed=seed,
         previous=None if previous is None else previous.by_class,
@@ -295,7 +295,7 @@ def _votes_needed(parameters: ReplicateParameters, people: int) -> int:
     if parameters.votes is not None and parameters.votes > people:
         raise NotApplicable(
             f"{parameters.votes} votes of a candidate, and {people} people voted",
-            fix=f"ask for at most {people} with --votes",
+            fix=f"ask for at most {people}",
         )
     return parameters.votes or min(USUAL_VOTES, people)
 
@@ -320,9 +320,9 @@ def _classes(pool: TestSet) -> dict[str, str]:
 def _check_classes(known: Mapping[str, Any], parameters: ReplicateParameters) -> None:
     foreign = sorted(set(parameters.thresholds) - known.keys())
     if foreign:
-        raise UserError(
+        raise RequestError(
             f"no candidate is of class {foreign[0]!r}",
-            fix="correct --threshold-of, or leave it out",
+            fix="correct {thresholds}, or leave it out",
         )
 
 
@@ -351,7 +351,7 @@ def _known(
     photos = None
     if photo is not None:
         if photo not in pool.images.column_names:
-            raise UserError(f"{pool.name} has no column {photo!r}", fix="correct --photo")
+            raise RequestError(f"{pool.name} has no column {photo!r}", fix="correct {photo}")
         columns = (pool.images[name].to_pylist() for name in ("image_id", photo))
         photos = {
             image: str(value)
@@ -477,7 +477,7 @@ def _revision(drawn: Drawn, parameters: ReplicateParameters, seed: int) -> Revis
         min_num_annotations=drawn.votes if voted else UNSET,
         min_num_annotations_candidates=drawn.votes if matched else UNSET,
         min_num_annotations_val=drawn.votes if matched else UNSET,
-        min_num_val_images_per_wnid=parameters.originals if matched else UNSET,
+        min_num_val_images_per_wnid=2 * parameters.per_class if matched else UNSET,
         near_duplicate_review_targets=dict(drawn.targets),
         seed=seed,
         image_filenames=list(made.rows),
@@ -519,7 +519,7 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
         )
     if made.few:
         found.append(
-            f"{_listed(made.few)}: fewer than {parameters.originals} images of the original set have "
+            f"{_listed(made.few)}: fewer than {2 * parameters.per_class} images of the original set have "
             f"{drawn.votes} votes"
         )
     if made.short:

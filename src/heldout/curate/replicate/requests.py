@@ -18,7 +18,10 @@ from heldout.core.request import (
     unused,
 )
 
-Frequency = Annotated[float, option("Least selection frequency of a candidate.", ge=0, le=1)]
+Frequency = Annotated[
+    float,
+    option("threshold: least frequency of a candidate.", flag="min-frequency", ge=0, le=1),
+]
 
 
 class ReplicateParameters(Request, frozen=True, kw_only=True):
@@ -27,7 +30,7 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
     sampler: Annotated[
         Literal["threshold", "matched", "top", "random", "annotated"],
         option(
-            "threshold: frequency at least --threshold; matched: frequencies as in the original set; "
+            "threshold: frequency at least --min-frequency; matched: frequencies as in the original set; "
             "top: the highest; random: whatever the votes; annotated: any with enough votes."
         ),
     ] = "threshold"
@@ -42,19 +45,13 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
     threshold: Frequency = 0.7
     thresholds: Annotated[
         Mapping[str, float],
-        option("CLASS=FREQUENCY: a threshold of its own; repeatable.", flag="threshold-of"),
+        option(
+            "CLASS=FREQUENCY: least frequency in one class; repeatable.", flag="min-frequency-of"
+        ),
     ] = {}
     upward: Annotated[
         bool, option("matched: fill a bin that lacks candidates from the next higher one.")
     ] = False
-    originals: Annotated[
-        int,
-        option("matched: images of the original set that a class needs votes on.", ge=1, rare=True),
-    ] = 20
-    leave_out: Annotated[
-        tuple[str, ...],
-        option("Grid whose votes do not count; repeatable.", flag="without-grid", rare=True),
-    ] = ()
     photo: (
         Annotated[str, option("Column: images of one photo are duplicates.", rare=True)] | None
     ) = None
@@ -68,7 +65,7 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
         if self.sampler != "threshold":
             unused(self, mode, "threshold", "thresholds")
         if self.sampler != "matched":
-            unused(self, mode, "upward", "originals")
+            unused(self, mode, "upward")
         if self.sampler == "random":
             unused(self, mode, "votes")
         for label, least in self.thresholds.items():
@@ -79,9 +76,9 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
 
 
 class ReplicateRequest(ReplicateParameters, frozen=True, kw_only=True):
-    """Draw a test set by how often people selected its candidates (ImageNetV2).
+    """Draw a test set by how often people chose its images.
 
-    Votes, blacklist, reviews and verdicts on near duplicates are the workspace's judgements, and
+    ImageNetV2's samplers. Votes, blacklist and verdicts on near duplicates are judgements, and
     searches for near duplicates those of heldout dedupe. A class of a candidate is the pool's truth.
     The set has the columns frequency and votes, its revision in the published form, and a reason for
     every candidate that may not be drawn.

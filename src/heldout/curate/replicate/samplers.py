@@ -61,7 +61,6 @@ class Rule:
     ``votes``       fewest votes of a candidate; 0 asks for none
     ``thresholds``  class -> its own threshold in place of ``threshold``
     ``upward``      fill a bin that lacks candidates from the nearest higher one that has some
-    ``originals``   fewest images of the original set that the target of a class may rest on
     """
 
     sampler: Sampler = "threshold"
@@ -70,7 +69,11 @@ class Rule:
     threshold: float = 0.7
     thresholds: Mapping[str, float] = field(default_factory=dict)
     upward: bool = False
-    originals: int = 20
+
+    @property
+    def originals(self) -> int:
+        """Fewest images of the original set that a target may rest on: 20 for 10, as published."""
+        return 2 * self.per_class
 
     def threshold_of(self, class_id: str) -> float | None:
         """The least frequency that a class asks for; None where the sampler asks for none."""

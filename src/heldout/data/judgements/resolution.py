@@ -14,6 +14,7 @@ An image that hangs together with no other is not a duplicate.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -368,16 +369,25 @@ class NearDuplicates:
         return frozenset(
             image
             for search in self.searches
-            for image, distance in self._reviewed(images, search)
+            for image, distance in self._reviewed(images, search, up_to=search.threshold)
             if distance <= search.threshold
         )
 
-    def _reviewed(self, images: Collection[str], search: Neighbours) -> Iterator[tuple[str, float]]:
-        """Images with the distance down to which their neighbours in one search are decided on."""
+    def _reviewed(
+        self, images: Collection[str], search: Neighbours, *, up_to: float = math.inf
+    ) -> Iterator[tuple[str, float]]:
+        """Images with the distance down to which their neighbours in one search are decided on.
+
+        ``up_to``  of an image without a neighbour as near as that, the nearest one's distance is enough
+        """
         reference = "" if search.within else search.search["reference"]["name"]
         rows = search.candidates.rows(images)
         stale = changed_since(search, self._files, rows)
+        nearest = search.distances.min(axis=1, initial=math.inf)
         for image in images:
+            if image in rows and image not in stale and nearest[rows[image]] > up_to:
+                yield image, float(nearest[rows[image]])
+                continue
             near = decided = None
             if image in rows and image not in stale:
                 near = search.nearest(rows[image], FIRST)

@@ -31,7 +31,7 @@ Countries = Annotated[Path, option("CSV country,continent put over the built-in 
 
 
 class CollectRequest(Request, frozen=True, kw_only=True):
-    """Read metadata of images (objects, places, tags) into a pool."""
+    """Read images' metadata (objects, places, tags) into a pool."""
 
     tag: ClassVar[str] = "source"
     rows: ClassVar[bool] = False
