@@ -15,15 +15,6 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.dedupe.resolution import (
-    SMALLEST_ID,
-    DuplicateGraph,
-    Priorities,
-    component_name,
-    graph_of,
-    near_duplicates,
-    resolve,
-)
 from heldout.data.judgements.duplicates import THRESHOLD, listed_counts
 from heldout.data.judgements.judgement import Judgement, pair_subject
 from heldout.data.judgements.neighbours import (
@@ -34,11 +25,19 @@ from heldout.data.judgements.neighbours import (
     write_neighbours,
 )
 from heldout.data.judgements.pairs import Pair
+from heldout.data.judgements.resolution import (
+    SMALLEST_ID,
+    DuplicateGraph,
+    Priorities,
+    component_name,
+    graph_of,
+    near_duplicates,
+    resolve,
+)
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.published.imagenetv2 import part_of
 from heldout.data.testset import TestSet
-
-from .conftest import MakeSet
+from tests.curate.dedupe.conftest import MakeSet
 
 Pairs = Iterable[tuple[str, str]]
 
