@@ -204,6 +204,7 @@ def dedupe(
     thresholds: Mapping[str, Any] = ...,
     near_classes: int | None = None,
     top: int = ...,
+    forget: str | Iterable[str] = ...,
     accept: bool = ...,
     name: str | None = None,
     frequency: str | None = None,

@@ -26,6 +26,7 @@ from heldout.data.judgements.duplicates import listed_counts
 from heldout.data.judgements.files import write_judgements
 from heldout.data.judgements.for_testset import blacklist_about, votes_about
 from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.resolution import inherited_searches
 from heldout.data.judgements.resolution import near_duplicates as near_duplicates_of
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import selection_frequency
@@ -88,7 +89,7 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
     testset, place = context.find(name, find_testset), context.workspace
     blacklist, pairs = request.blacklist, request.near_duplicates
     votes = votes_about([testset], place.judgements)
-    known = near_duplicates_of(testset, place)
+    known = near_duplicates_of(testset, place, searches=inherited_searches(testset, place))
     compared = bool(known.searches or known.verdicts)
     linked: dict[str, list[str]] = {}
     for pair in known.pairs:

@@ -43,6 +43,7 @@ from heldout.core.files import (
     canonical_json,
     checksum,
     damaged,
+    is_temporary,
     mapped,
     sealed,
     sha256_file,
@@ -240,7 +241,7 @@ def _stored_rows(parent: Path, digests: Sequence[str | None]) -> dict[int, tuple
             rows.setdefault(digest, []).append(row)
     found: dict[int, tuple[np.ndarray, int]] = {}
     for folder in sorted(parent.glob("*/")):
-        if not rows or not (folder / _DIGESTS).is_file():
+        if not rows or is_temporary(folder) or not (folder / _DIGESTS).is_file():
             continue
         places = {
             digest: place

@@ -12,7 +12,7 @@ from heldout.core.context import Context, Result
 from heldout.core.files import write_text
 from heldout.core.records import grids
 from heldout.curate.dedupe.requests import DedupeRequest
-from heldout.curate.dedupe.verbs import Duplicates, class_of_images, tables_beside
+from heldout.curate.dedupe.verbs import Duplicates, tables_beside
 from heldout.data.judgements.pairs import Decision, Pair
 from heldout.data.testset import TestSet
 from heldout.show.embed import render
@@ -23,7 +23,7 @@ MOST = 60
 """Pairs of one kind, and classes, that the page shows."""
 _SIDE = 160
 _SECTIONS: Mapping[Decision, tuple[str, str]] = {
-    "duplicate": ("Duplicates", "Pairs that somebody said to be duplicates, or that are the same pixels."),
+    "duplicate": ("Duplicates", "Pairs that people or a threshold call duplicates, or that are one file."),
     "unresolved": ("Open pairs", "Pairs near enough to be looked at, about which nobody has decided."),
     "different": ("Different", "Pairs that were found, and that somebody said to be different pictures."),
 }  # fmt: skip
@@ -52,15 +52,12 @@ class ClassRow:
 def class_rows(found: Duplicates) -> list[ClassRow]:
     """Classes with images that a reference holds too, or may hold; most of them first."""
     testset = found.testset
-    if not testset.truths:
-        return []
-    labels = class_of_images(testset)
+    labels = testset.class_of_images()
     names = {label.id: label.name for label in testset.space.classes} if testset.space else {}
-    leaked = found.leaked
-    doubted = {p.image_id for p in found.pairs if p.reference and p.decision == "unresolved"}
+    leaked = frozenset().union(*found.leaked.values())
+    doubted = frozenset().union(*(each for name, each in found.in_doubt.items() if name)) - leaked
     of_class = Counter(labels.values())
-    bad = Counter(labels.get(image) for image in leaked)
-    open_ = Counter(labels.get(image) for image in doubted - leaked)
+    bad, open_ = (Counter(labels.get(image) for image in images) for images in (leaked, doubted))
     rows = [
         ClassRow(names.get(label, label), of_class[label], bad[label], open_[label])
         for label in {*bad, *open_}
@@ -76,7 +73,7 @@ def cards(found: Duplicates, pairs: Sequence[Pair]) -> list[PairCard]:
     for pair in pairs:
         wanted.setdefault(pair.reference, []).append(pair.other_id)
     small = {
-        name: thumbnails(sets[name], ids, side=_SIDE)
+        name: thumbnails(sets[name], ids, side=_SIDE, images=None if name else found.images)
         for name, ids in wanted.items()
         if name in sets
     }
@@ -110,9 +107,10 @@ def render_duplicates(found: Duplicates, tables: Sequence[Path]) -> str:
         found=found,
         tiles=[
             ("images", count(len(found.testset))),
-            ("are in a reference too", count(len(found.leaked))),
+            ("are in a reference too", count(len(frozenset().union(*found.leaked.values())))),
             ("stay, without their duplicates", count(len(found.kept))),
             ("open pairs", count(open_pairs)),
+            *([("could not be read", count(len(found.failures)))] if found.failures else []),
         ],
         grids=grids(found.records),
         classes=classes[:MOST],

@@ -37,11 +37,19 @@ class Example:
 
 
 def thumbnails(
-    testset: TestSet, ids: Iterable[str], *, side: int = SIDE, quality: int = QUALITY
+    testset: TestSet,
+    ids: Iterable[str],
+    *,
+    side: int = SIDE,
+    quality: int = QUALITY,
+    images: str | None = None,
 ) -> dict[str, str]:
-    """By image id: a small JPEG as a data URI; what is not there or cannot be read is left out."""
+    """By image id: a small JPEG as a data URI; what is not there or cannot be read is left out.
+
+    ``images``  where the files are, if not where the set says
+    """
     try:
-        files = image_files(testset)
+        files = image_files(testset, images)
     except HeldoutError:
         return {}  # a published list without its images
     rows = {image: row for row, image in enumerate(testset.image_ids.to_pylist())}

@@ -107,8 +107,8 @@ def test_too_few_photos_are_refused() -> None:
     with pytest.raises(NotApplicable) as caught:
         false_alarms_allowed(141, 1e-4)
     assert caught.value.line == (
-        "141 photos have 9,870 pairs, which cannot show 0.0001 false alarms: give 284 photos or more "
-        "(half of them judge), or ask for more false alarms"
+        "the 141 photos that set the threshold have 9,870 pairs, which cannot show 0.0001 false alarms: "
+        "give 283 photos or more (the other half judges), or ask for more false alarms"
     )
 
 
@@ -160,6 +160,18 @@ def test_distances_are_those_of_every_pair(measure: Any) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("photos", [5, 6])
+def test_as_many_photos_as_the_refusal_asks_for(
+    make_set: MakeSet, workspace: Workspace, photos: int
+) -> None:
+    pool = make_set(f"few-{photos}", dict(list(PHOTOS.items())[:photos]))
+    if photos == 6:
+        assert calibrated(pool, workspace, false_alarms=0.4)[0].records[0].pairs == 3  # type: ignore[union-attr]
+    else:
+        with pytest.raises(NotApplicable, match="give 6 photos or more"):
+            calibrated(pool, workspace, false_alarms=0.9)
+
+
 @pytest.mark.parametrize("measure", ["hash", "l2"])
 def test_a_calibration_is_what_an_oracle_finds(
     make_set: MakeSet, workspace: Workspace, measure: Any
@@ -175,10 +187,9 @@ def test_a_calibration_is_what_an_oracle_finds(
 
     files = {name: (pool.images_folder() / name).read_bytes() for name in PHOTOS}
     photos: dict[str, Image.Image] = {name: decode(data) for name, data in files.items()}  # type: ignore[misc]
-    bits = row_hash(sorted(photos), seed=derived_seed("calibration", 3)) >> np.uint64(63)
-    halves = [
-        [name for name, bit in zip(sorted(photos), bits, strict=True) if bit == b] for b in (0, 1)
-    ]
+    hashes = row_hash(sorted(photos), seed=derived_seed("calibration", 3)).tolist()
+    order = [name for _, name in sorted(zip(hashes, sorted(photos), strict=True))]
+    halves = [sorted(order[:20]), sorted(order[20:])]
     near = [
         sorted(
             int(((vector(photos[a]) - vector(photos[b])) ** 2).sum())
@@ -278,7 +289,7 @@ def test_a_damaged_calibration_is_refused(make_set: MakeSet, workspace: Workspac
     assert path.name == f"hash@{made.encoder_key[:12]}.json"
     path.write_text(path.read_text().replace('"threshold": ', '"threshold": 1'))
     with pytest.raises(
-        BadFile, match="is not as it was written: remove it, and run heldout dedupe"
+        BadFile, match="is not as it was written: remove it, and run heldout calibrate"
     ):
         calibration_of(workspace, "hash", made.encoder_key)
 

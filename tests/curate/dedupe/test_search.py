@@ -130,3 +130,16 @@ def test_damage_is_seen(make_set: MakeSet, workspace: Workspace) -> None:
             saved_searches(workspace, "ours")
         path.write_bytes(before)
     assert len(saved_searches(workspace, "ours")) == 1
+
+
+def test_what_a_killed_writer_left_of_vectors_is_not_read(
+    make_set: MakeSet, workspace: Workspace
+) -> None:
+    ours, encoder = make_set("ours", OURS), encoder_of("l2", "lite0")
+    embed(ours, encoder, workspace=workspace)
+    (digests,) = (workspace.root / "embeddings").glob("*/*/sha256.txt")
+    folder = digests.parent
+    left = folder.parent / ".tmp-0123456789abcdef0123456789abcdef-0123456789ab"
+    left.mkdir()
+    (left / "sha256.txt").write_text((folder / "sha256.txt").read_text())
+    embed(make_set("theirs", THEIRS), encoder, workspace=workspace)

@@ -18,6 +18,8 @@ from heldout.cli.app import invoke
 from heldout.core.errors import EXIT_FAILED_IMAGES, ExistsError, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.dedupe.verbs import Duplicates
+from heldout.data.judgements.neighbours import saved_searches
+from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.testset import load_testset
 from heldout.data.testset.catalogue import find_pool
 from heldout.verbs import dedupe, import_judgements
@@ -70,10 +72,10 @@ def test_found_asked_answered_and_left_out(photos: Path) -> None:
     first = find(photos, out=photos / "page.html")
     assert said(first) == dict.fromkeys(WITHIN | LEAKED, "unresolved") | {
         SAME: "duplicate",
-        ("copy-01.jpg", "train:t01.jpg"): "duplicate",  # the same bytes, so the same pixels
+        ("copy-01.jpg", "train:t01.jpg"): "duplicate",  # the same bytes
     }
-    assert first.leaked == {"07.png", "copy-01.jpg"}
-    assert first.kept == sorted(set(first.testset.image_ids.to_pylist()) - first.leaked)
+    assert first.leaked == {"train": {"07.png", "copy-01.jpg"}}
+    assert first.kept == sorted(set(first.testset.image_ids.to_pylist()) - first.leaked["train"])
     questions = photos / "page-questions.csv"
     asked = rows(questions)
     assert len(asked) == 6 and all(row["answer"] == "" for row in asked)
@@ -89,9 +91,6 @@ def test_found_asked_answered_and_left_out(photos: Path) -> None:
         row["who"] = "ann" if row["answer"] else ""
     write(questions, asked)
     import_judgements(questions, workspace=photos / "work")
-    with pytest.raises(ExistsError, match="holds 5 answers"):
-        find(photos, out=photos / "page.html")
-    questions.unlink()
     second = find(photos, out=photos / "page.html", name="clean")
     assert said(second) == {
         ("00.png", "copy-00.jpg"): "duplicate",
@@ -116,7 +115,7 @@ def test_found_asked_answered_and_left_out(photos: Path) -> None:
     assert listed["copy-00.jpg"]["stays"] == "00.png"
     pairs = {(row["image_id"], row["other_id"]): row for row in rows(photos / "page-pairs.csv")}
     assert pairs["06.png", "t06.jpg"]["decision"] == "different"
-    assert pairs["07.png", "same.png"]["by"] == "same pixels"
+    assert pairs["07.png", "same.png"]["by"] == "same file"
     assert float(pairs["07.png", "same.png"]["l2"]) == 0.0
 
 
@@ -142,7 +141,11 @@ def test_accepting_is_a_judgement_that_a_person_overrules(photos: Path) -> None:
 
 def test_hashes_alone_are_never_accepted(photos: Path) -> None:
     found = find(photos, measures=["hash"], thresholds={"hash": 40}, accept=True)
-    assert found.pairs and {pair.decision for pair in found.pairs} == {"unresolved"}
+    assert {pair.by for pair in found.pairs} == {"", "same file"}
+    # Another measure keeps their distance, and does not find them.
+    far = find(photos, measures=["hash", "l2"], thresholds={"hash": 120, "l2": 1e7}, accept=True)
+    only = [pair for pair in far.pairs if pair.found_by == ("hash",)]
+    assert only and all("l2" in pair.distances and pair.by == "" for pair in only)
 
 
 def test_what_cannot_be_compared_is_listed(
@@ -215,6 +218,10 @@ def test_a_plan_says_what_would_be_compared(
         ({"frequency": "votes"}, "has no column 'votes'"),
         ({"photo": "flickr"}, "has no column 'flickr'"),
         ({"references": ["nowhere"]}, "no pool, test set, folder or vectors 'nowhere'"),
+        ({"thresholds": {"l2": float("nan")}}, "l2=nan is not a distance"),
+        ({"thresholds": {"l2": -1.0}}, "l2=-1.0 is not a distance"),
+        ({"near_classes": 2}, "ours has no classes"),
+        ({"name": "ours"}, "ours is the set itself"),
     ],
 )
 def test_what_cannot_work_is_one_line(photos: Path, options: dict[str, Any], message: str) -> None:
@@ -222,8 +229,90 @@ def test_what_cannot_work_is_one_line(photos: Path, options: dict[str, Any], mes
         find(photos, **options)
 
 
+def test_answers_hold_for_the_pictures_that_were_seen(photos: Path) -> None:
+    """Other pictures under the same names are not what somebody judged."""
+    accepted = find(photos, accept=True)
+    assert {pair.by for pair in accepted.of("05.png")} == {"threshold"}
+    other = photos / "other/train"
+    other.mkdir(parents=True)
+    for n in (1, 5, 6):
+        picture(50 + n, (320, 240)).save(other / f"t{n:02}.jpg")
+    found = find(photos, references=[f"{other}/"])
+    assert found.leaked == {} and all(not pair.reference for pair in found.pairs)
+    picture(77, (320, 240)).save(photos / "ours/00.png")
+    changed = find(photos)
+    assert ("00.png", "copy-00.jpg") not in said(changed)
+    assert {pair.decision for pair in changed.of("05.png")} == {"duplicate"}
+
+
+def test_what_hangs_together_with_a_leak_has_leaked(photos: Path) -> None:
+    found = find(photos, accept=True)
+    table = photos / "ann.csv"
+    subject = json.dumps({"image_id": "01.png", "other_id": "train:t01.jpg"})
+    row = {"question": "duplicate", "subject": subject, "answer": "different", "who": "ann"}
+    write(table, [row])
+    import_judgements(table, workspace=photos / "work")
+    again = find(photos)
+    assert again.leaked == found.leaked  # 01.png is copy-01.jpg, which is t01.jpg
+    assert set(again.leaked["train"]) == {
+        "01.png", "copy-01.jpg", "05.png", "06.png", "07.png",
+    }  # fmt: skip
+
+
+def test_a_run_shows_what_it_compared(photos: Path) -> None:
+    find(
+        photos,
+        references=[f"{photos / 'ours'}/".replace("ours", "train"), "twin=" + str(photos / "ours")],
+    )
+    found = find(photos, measures=["hash"], thresholds={"hash": 20})
+    assert {search.label for search in found.searches} == {"hash"}
+    assert {pair.reference for pair in found.pairs} == {"", "train"}
+    workspace = Workspace(photos / "work")
+    assert {s.reference for s in saved_searches(workspace, "ours")} == {"", "train", "twin"}
+    find(photos, forget=["twin"])
+    assert {s.reference for s in saved_searches(workspace, "ours")} == {"", "train"}
+    # A reference that has changed: what another measure found there does not hold any more.
+    (photos / "train/t05.jpg").unlink()
+    find(photos)
+    kept = {(s.label, s.reference) for s in saved_searches(workspace, "ours")}
+    assert kept == {("l2", ""), ("l2", "train"), ("hash", "")}
+    find(photos, measures=["hash"], thresholds={"hash": 20})
+    assert {s.label for s in saved_searches(workspace, "ours") if s.reference} == {"l2", "hash"}
+
+
+def test_features_of_two_models_are_two_measures(photos: Path) -> None:
+    for model in ("lite0", "lite1"):
+        found = find(photos, measures=["features"], features=model, thresholds={"features": 0.3})
+    assert {search.label for search in found.searches} == {"features lite1"}
+    known = near_duplicates(found.testset, Workspace(photos / "work"))
+    both = {name for pair in known.pairs for name in pair.distances}
+    assert both == {"features", "features lite1"}
+
+
+def test_nothing_is_said_where_the_set_cannot_be_written(photos: Path) -> None:
+    find(photos, accept=True, name="clean")
+    find(photos, references=[], accept=True, name="more")
+    with pytest.raises(ExistsError, match="holds"):
+        find(photos, references=[], thresholds={"l2": 1e9}, accept=True, name="clean")
+    said_so = near_duplicates(find(photos).testset, Workspace(photos / "work")).verdicts
+    assert len(said_so) == 6
+
+
+def test_answers_that_were_read_do_not_stop_a_run(photos: Path) -> None:
+    find(photos, out=photos / "page.html")
+    questions = photos / "page-questions.csv"
+    asked = rows(questions)
+    asked[0] |= {"answer": "duplicate", "who": "ann"}
+    write(questions, asked)
+    with pytest.raises(ExistsError, match="holds 1 answers that were not read"):
+        find(photos, out=photos / "page.html")
+    import_judgements(questions, workspace=photos / "work")
+    find(photos, out=photos / "page.html")
+    assert len(rows(questions)) == len(asked) - 1
+
+
 def test_a_set_is_not_its_own_reference(photos: Path) -> None:
-    with pytest.raises(UserError, match="ours is named twice"):
+    with pytest.raises(UserError, match="two sets are called ours"):
         find(photos, references=[f"{photos / 'ours'}/"])
 
 

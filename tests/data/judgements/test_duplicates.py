@@ -17,7 +17,6 @@ from heldout.data.judgements.duplicates import (
     REVIEW_TARGETS,
     THRESHOLD,
     PairVerdict,
-    current_verdicts,
     listed_counts,
     review_thresholds,
     reviewed_down_to,
@@ -25,6 +24,7 @@ from heldout.data.judgements.duplicates import (
     verdicts,
 )
 from heldout.data.judgements.judgement import WITHDRAWN, Judgement, pair_subject
+from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.judgements.store import JudgementStore
 from heldout.testing.example import example_testset
 
@@ -99,7 +99,8 @@ def test_verdicts_of_a_test_set(tmp_path: Path) -> None:
     testset = example_testset("new", images=20)
     one, two, three, *_ = testset.image_ids.to_pylist()
     workspace = Workspace(tmp_path / "w")
-    assert current_verdicts(testset, workspace) == {} and not Path(workspace.judgements).exists()
+    known = near_duplicates(testset, workspace)
+    assert known.verdicts == {} and not Path(workspace.judgements).exists()
     itself = {"image_id": one, "other_id": one}
     with JudgementStore(workspace.judgements) as store:
         store.add(
@@ -112,7 +113,7 @@ def test_verdicts_of_a_test_set(tmp_path: Path) -> None:
                 Judgement(question="duplicate", subject=itself, answer="duplicate", who="ann"),
             ]
         )
-    found = current_verdicts(testset, workspace)
+    found = near_duplicates(testset, workspace).verdicts
     assert {pair: verdict.answer for pair, verdict in found.items()} == {
         (one, two): "duplicate",
         (one, "train:x"): "different",

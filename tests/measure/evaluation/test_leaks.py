@@ -146,8 +146,29 @@ def test_images_that_changed_since_are_not_counted(workspace: Workspace) -> None
     )
     write_neighbours(search_folder(workspace, found.search), other)
     leaks = known_leaks(testset, workspace)
-    assert leaks.changed == len(testset) - 1
-    assert leaks.lines[-1].startswith("299 images have changed since")
+    assert leaks.not_compared == len(testset) - 1
+    assert leaks.lines[-1].startswith("299 images were added or have changed since")
+
+
+def test_images_that_were_added_since_are_counted(workspace: Workspace) -> None:
+    testset = load_testset(str(workspace.testsets / NEW))
+    found = search_of(testset, LEAKED, images_hash="f" * 64)
+    fewer = ComparedImages(found.candidates.table.slice(0, 280))
+    saved = Neighbours(
+        found.search, fewer, found.references, found.rows[:280], found.distances[:280]
+    )
+    write_neighbours(search_folder(workspace, found.search), saved)
+    assert known_leaks(testset, workspace).not_compared == 20
+
+
+def test_a_damaged_search_is_told_and_stops_nothing(workspace: Workspace) -> None:
+    testset = load_testset(str(workspace.testsets / NEW))
+    folder = search_folder(workspace, search_of(testset, LEAKED).search)
+    write_neighbours(folder, search_of(testset, LEAKED))
+    (folder / "rows.npy").write_bytes(b"short")
+    results: Any = evaluate("all", NEW, workspace=workspace, replicates=100)
+    assert results.scores and not [r for r in results.records if isinstance(r, Leak)]
+    assert any("what leaked is not known" in note and "rows.npy" in note for note in results.notes)
 
 
 def test_without_searches_nothing_is_said(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ FEW = 10
 _TOGETHER = 16
 """Photos whose copies' vectors are in memory at once; of pixels 4 MB for each photo."""
 _SHIPPED = Path(__file__).parent / "calibrations.json"
-_AGAIN = "remove it, and run heldout dedupe calibrate again"
+_FEWEST = 3
+"""Photos of each half: of fewer, none can be left out to see how the rate depends on it."""
+_AGAIN = "remove it, and run heldout calibrate again"
 
 
 class Recall(Document, frozen=True, kw_only=True):
@@ -148,6 +150,9 @@ def calibrate(request: CalibrateRequest, context: Context) -> Result:
             f"{request.testset} holds vectors, not images", fix="name a test set, pool or folder"
         )
     testset = limited(found.pool, request.limit)
+    false_alarms_allowed(
+        (len(testset) + 1) // 2, request.false_alarms
+    )  # before anything is computed
     calibrations = []
     for measure in request.measures:
         encoder = encoder_of(measure, request.features)
@@ -174,9 +179,10 @@ class Photos(NamedTuple):
     vectors: np.ndarray
 
     def halves(self, seed: int) -> tuple[Photos, Photos]:
-        """Two halves by a hash of the ids: where a photo goes does not depend on the others."""
-        first = row_hash(self.ids, seed=seed) >> np.uint64(63) == 0
-        return self._some(np.flatnonzero(first)), self._some(np.flatnonzero(~first))
+        """Two halves by the order of a hash of the ids; the first has one more of an odd number."""
+        order = np.argsort(row_hash(self.ids, seed=seed), kind="stable")
+        middle = (len(order) + 1) // 2
+        return self._some(np.sort(order[:middle])), self._some(np.sort(order[middle:]))
 
     def _some(self, places: np.ndarray) -> Photos:
         ids = [self.ids[place] for place in places.tolist()]
@@ -220,6 +226,11 @@ def _calibrated(
 ) -> DistanceThreshold:
     """A threshold from one half of the photos, judged on the other."""
     allowed = false_alarms_allowed(len(setting.ids), request.false_alarms)
+    if len(judging.ids) < _FEWEST:
+        raise NotApplicable(
+            f"{len(judging.ids)} photos cannot judge a threshold",
+            fix=f"give {2 * _FEWEST} photos or more",
+        )
     between = distances(measure, setting.vectors, setting.vectors)
     threshold = largest_threshold(between, allowed)
     if allowed < FEW:
@@ -280,10 +291,11 @@ def false_alarms_allowed(photos: int, rate: float) -> int:
     """
     allowed = math.floor(_pairs(photos) * rate)
     if allowed < 1:
+        needed = max(2 * photos_needed(rate) - 1, 2 * _FEWEST)
         raise NotApplicable(
-            f"{photos:,} photos have {_pairs(photos):,} pairs, which cannot show {rate:g} false alarms",
-            fix=f"give {2 * photos_needed(rate):,} photos or more (half of them judge), or ask for more "
-            "false alarms",
+            f"the {photos:,} photos that set the threshold have {_pairs(photos):,} pairs, which cannot show "
+            f"{rate:g} false alarms",
+            fix=f"give {needed:,} photos or more (the other half judges), or ask for more false alarms",
         )
     return allowed
 

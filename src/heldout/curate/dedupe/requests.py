@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from heldout.core.request import (
     Images,
     Limit,
-    Name,
     Out,
     Plan,
     Replace,
@@ -16,15 +16,16 @@ from heldout.core.request import (
     RequestError,
     Seed,
     StoredModels,
-    Top,
     Workers,
     argument,
     needs,
     option,
     unused,
 )
+from heldout.core.workspace import check_slug
 
 Measure = Literal["l2", "features", "dssim", "hash"]
+Device = Literal["auto", "cpu", "cuda"]
 Features = Annotated[str, option("Model whose features are compared.", flag="features-of")]
 Measures = Annotated[
     tuple[Measure, ...],
@@ -44,7 +45,8 @@ class DedupeRequest(Request, frozen=True, kw_only=True):
     references: Annotated[
         tuple[str, ...],
         option(
-            "Set to compare with, such as the training images; repeatable. The set itself always is.",
+            "Set or folder to compare with, such as the training images; repeatable. NAME=FOLDER names a "
+            "folder. The set itself always is.",
             flag="reference",
         ),
     ] = ()
@@ -64,13 +66,20 @@ class DedupeRequest(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    top: Top = 100
+    top: Annotated[int, option("Neighbours of an image that are kept.", rare=True, ge=1)] = 100
+    forget: Annotated[
+        tuple[str, ...],
+        option(
+            "Set that was compared with before, and is not to count any more; repeatable.",
+            rare=True,
+        ),
+    ] = ()
     accept: Annotated[
         bool, option("Take found pairs for duplicates, as a judgement that people may replace.")
     ] = False
-    name: (
-        Annotated[Name, option("Write the set without its duplicates under this name.")] | None
-    ) = None
+    name: Annotated[str, option("Write the set without its duplicates under this name.")] | None = (
+        None
+    )
     frequency: (
         Annotated[
             str, option("Column: of several duplicates the one with the highest value stays.")
@@ -85,9 +94,7 @@ class DedupeRequest(Request, frozen=True, kw_only=True):
     replace: Replace = False
     images: Images | None = None
     memory: Annotated[float, option("Gigabytes that comparing may take.", rare=True, gt=0)] = 1.0
-    device: Annotated[Literal["auto", "cpu", "cuda"], option("Where to compare.", rare=True)] = (
-        "auto"
-    )
+    device: Annotated[Device, option("Where to compare.", rare=True)] = "auto"
     workers: Workers | None = None
     plan: Plan = False
 
@@ -99,6 +106,13 @@ class DedupeRequest(Request, frozen=True, kw_only=True):
                     f"{{thresholds}} names {measure}, which is not compared by",
                     fix=f"add {{measures}} {measure}",
                 )
+        for measure, distance in self.thresholds.items():
+            if not 0 <= distance < math.inf:
+                raise RequestError(
+                    f"{{thresholds}} {measure}={distance} is not a distance", fix="give 0 or more"
+                )
+        if self.name is not None:
+            check_slug(self.name, "test set")
         if "features" not in self.measures:
             unused(self, "{measures} without features", "features")
         needs(self, "replace", "name")

@@ -15,18 +15,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heldout.core.engine import JobResults, Progress, Serial, Unit, no_progress, unit_key
 from heldout.core.engine.jobs import map_units
-from heldout.core.engine.results import remove_job
-from heldout.core.errors import MismatchError
+from heldout.core.engine.results import remove_job, working
+from heldout.core.errors import BadFile, MismatchError, NotFound
 from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import Workspace
 from heldout.curate.dedupe.dssim import nearest_dssim
 from heldout.curate.dedupe.nearest import Nearest, merge, nearest
+from heldout.curate.dedupe.requests import Device, Measure
 from heldout.data.judgements.neighbours import (
     ComparedImages,
     Neighbours,
@@ -41,13 +42,12 @@ from heldout.models.adapters.model import Encoder
 from heldout.models.descriptors import image_encoder
 from heldout.models.embeddings import Embeddings
 
-Measure = Literal["l2", "features", "dssim", "hash"]
-Device = Literal["auto", "cpu", "cuda"]
 WORK = "dedupe-1"
 """Name and version of the work: part of every unit's key, raised when results would change."""
 FARTHEST: Mapping[str, float] = {"dssim": 0.25}
 """Neighbours farther away are not kept, which lets most pairs be skipped: the published threshold is
 0.2205, and two photographs that have nothing in common are at about 0.4."""
+_NOT_ASKED = ("schema_version", "files", "check")
 _LARGEST = {"dssim": 512}
 """Most images on a side of a block; elsewhere memory decides up to 16,384. A unit is to take seconds."""
 
@@ -77,11 +77,9 @@ class Side:
         """The images of a set that have a vector; their classes too where those decide."""
         place = {name: row for row, name in enumerate(vectors.ids)}
         bad = vectors.facts.get("failures", {})
-        digests = dict(
-            zip(testset.image_ids.to_pylist(), testset.images["sha256"].to_pylist(), strict=True)
-        )
+        digests = testset.file_hashes
         ids = sorted(name for name in digests if name not in bad)
-        classes = _classes(testset) if by_class else {}
+        classes = testset.class_of_images() if by_class else {}
         of_each = [classes.get(name) for name in ids]
         identities = [
             digests[name] and (f"{digests[name]} {label}" if by_class else digests[name])
@@ -89,12 +87,6 @@ class Side:
         ]
         rows = np.array([place[name] for name in ids], np.int64)
         return cls(testset, vectors, ComparedImages.of(ids, identities), rows, of_each)
-
-
-def _classes(testset: TestSet) -> dict[str, str]:
-    table = testset.truth()
-    labelled = zip(table["image_id"].to_pylist(), table["class_id"].to_pylist(), strict=True)
-    return {name: label for name, label in labelled if label is not None}
 
 
 class _Part(NamedTuple):
@@ -151,9 +143,8 @@ def search(
         for before, now in ((known.candidates, ours.images), (known.references, theirs.images))
     )
     if known is not None and same and not ours.unknown and not theirs.unknown:
-        if canonical_json({name: known.search.get(name) for name in asked}) != canonical_json(
-            asked
-        ):
+        before = {name: value for name, value in known.search.items() if name not in _NOT_ASKED}
+        if canonical_json(before) != canonical_json(asked):
             write_neighbours(folder, replace(known, search=asked))  # another threshold, say
             known = read_neighbours(folder)
         return known
@@ -179,16 +170,18 @@ def search(
     )  # fmt: skip
     units = list(_units(parts, ours, theirs, work))
     job = f"dedupe-{sha256_text(canonical_json([unit.key for unit in units]))[:24]}"
-    results = map_units(
-        work,
-        units,
-        name=job,
-        what=f"{measure} of {testset.name} and {reference.name}",
-        runs=workspace.runs,
-        executor=Serial(),  # a unit itself uses all threads, or the GPU
-        progress=_in_pairs(progress, units),
-    )
-    _collect(units, results, ours, theirs, kept, keep)
+    results = JobResults(workspace.runs / job)
+    with working(results):  # until the results are read: who does the same removes them then
+        map_units(
+            work,
+            units,
+            name=job,
+            what=f"{measure} of {testset.name} and {reference.name}",
+            runs=workspace.runs,
+            executor=Serial(),  # a unit itself uses all threads, or the GPU
+            progress=_in_pairs(progress, units),
+        )
+        _collect(units, results, ours, theirs, kept, keep)
     found = Neighbours(asked, ours.images, theirs.images, kept.rows, kept.distances)
     write_neighbours(folder, found)
     remove_job(results.folder)
@@ -197,9 +190,10 @@ def search(
 
 def _known(folder: Path, asked: Search) -> Neighbours | None:
     """What was found before by the same measure; its own threshold is kept by whoever set it."""
-    if not (folder / "search.json").is_file():
+    try:
+        known = read_neighbours(folder)
+    except (NotFound, BadFile):  # a damaged one is made anew
         return None
-    known = read_neighbours(folder)
     same = ("encoder", "keep", "farthest", "near_classes")
     return known if all(known.search[name] == asked[name] for name in same) else None  # type: ignore[literal-required]
 

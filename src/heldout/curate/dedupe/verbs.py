@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,18 +15,22 @@ from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, ExistsError, UserError
 from heldout.core.files import canonical_json, csv_text, sha256_text, write_text
 from heldout.core.records import Table
-from heldout.core.request import did_you_mean
+from heldout.core.workspace import slug
 from heldout.curate.dedupe.calibration import calibration_of
 from heldout.curate.dedupe.requests import DedupeRequest, Measure
 from heldout.curate.dedupe.search import encoder_of, search
-from heldout.curate.zero_shot.label_pool import find_images, note_failures
-from heldout.data.judgements.duplicates import THRESHOLD, current_verdicts
+from heldout.curate.zero_shot.label_pool import find_images, folder_pool, note_failures
+from heldout.data.judgements.duplicates import FIRST, THRESHOLD
 from heldout.data.judgements.files import rows_of_file
-from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement, pair_subject
-from heldout.data.judgements.neighbours import Neighbours, saved_searches
-from heldout.data.judgements.pairs import Pair, decided_pairs
-from heldout.data.judgements.resolution import NearDuplicates, Priorities, graph_of
+from heldout.data.judgements.neighbours import Neighbours, forget, outdate
+from heldout.data.judgements.pairs import Pair, named
+from heldout.data.judgements.resolution import (
+    NearDuplicates,
+    column,
+    near_duplicates,
+    number_column,
+)
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset import TestSet, save, subset
 from heldout.measure.evaluation.requests import ScoreRequest
@@ -37,6 +41,7 @@ from heldout.models.predictions.store import PredictionStore
 ITSELF = "itself"
 """How a test set is called among the sets that it is compared with."""
 _NEVER_DECIDES = "hash"
+_IDS = ("image_id", "other_id")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +51,8 @@ class Searched:
     record: ClassVar[str] = "search"
     table: ClassVar[Table] = Table(
         "{testset}, {images:,} images compared",
-        ("with=reference", "of them=reference_images:,", "measure", "encoder", "found up to=threshold",
-         "threshold from=threshold_from", "pairs:,", "images with one=images_found:,"),
+        ("with=reference", "images there=reference_images:,", "measure", "found up to=threshold", "pairs:,",
+         "images with one=images_found:,"),
     )  # fmt: skip
     testset: str
     reference: str
@@ -82,13 +87,17 @@ class Decided:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSearch:
-    """What ``--plan`` says of one search: how many pairs, and what counts as found."""
+    """What ``--plan`` says of one search, as if nothing had been compared before.
+
+    ``comparisons``  how many pairs of images
+    ``megabytes``    what the vectors of both sets take on disk
+    """
 
     record: ClassVar[str] = "planned search"
     table: ClassVar[Table] = Table(
         "{testset}, {images:,} images",
-        ("with=reference", "of them=reference_images:,", "measure", "comparisons:,",
-         "found up to=threshold", "threshold from=threshold_from"),
+        ("with=reference", "images there=reference_images:,", "measure", "comparisons:,",
+         "found up to=threshold", "vectors, MB=megabytes:,"),
     )  # fmt: skip
     testset: str
     reference: str
@@ -98,6 +107,7 @@ class PlannedSearch:
     comparisons: int
     threshold: float | None
     threshold_from: str
+    megabytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,82 +119,117 @@ class Duplicates(NearDuplicates):
 
     references: Mapping[str, TestSet]
     leaks: Sequence[Leak]
-
-    @property
-    def leaked(self) -> set[str]:
-        """Images that are duplicates of an image of a reference."""
-        return {p.image_id for p in self.pairs if p.reference and p.decision == "duplicate"}
+    images: str | None = None
 
     @cached_property
     def failures(self) -> dict[str, str]:
-        """Images that could not be compared, with the reason."""
-        return {
-            image: reason
-            for search in self.searches
-            for image, reason in search.search["failures"].items()
-        }
-
-    @property
-    def kept(self) -> list[str]:
-        """The images that stay when every component of duplicates is resolved."""
-        out = self.graph.removed
-        return [name for name in self.testset.image_ids.to_pylist() if name not in out]
+        """Images that could not be compared, with the reason; those of a reference by its name too."""
+        found: dict[str, str] = {}
+        for ran in self.searches:
+            found |= ran.search["failures"]
+            theirs = ran.search["reference_failures"] if ran.reference else {}
+            found |= {named(ran.reference, image): reason for image, reason in theirs.items()}
+        return found
 
     @property
     def records(self) -> list[Searched | Decided | Leak]:
         """What a person is shown: searches, decisions and leaks."""
         return [*map(_searched, self.searches), *_decided(self), *self.leaks]
 
+    @property
+    def thresholds(self) -> dict[str, str]:
+        """What is said of the threshold of each measure."""
+        return {
+            ran.label: _of_threshold(ran.search["threshold"], ran.search["threshold_from"])
+            for ran in self.searches
+        }
+
+
+def _of_threshold(threshold: float | None, source: str) -> str:
+    return (
+        source if threshold is None else f"pairs up to {threshold:.4g} apart are found ({source})"
+    )
+
 
 def dedupe(request: DedupeRequest, context: Context) -> Result:
     """Find near duplicates within a set and in references, and say what holds of them."""
     testset = _images(context, request.testset)
-    references = {}
-    for text in request.references:
-        other = _images(context, text)
-        if other.name == testset.name or other.name in references:
-            raise UserError(f"{other.name} is named twice", fix="the set itself is always compared")
-        references[other.name] = other
+    references = _references(testset, request, context)
+    if request.forget:
+        gone = sum(forget(context.workspace, testset.name, name) for name in request.forget)
+        context.say(f"{gone} searches are forgotten")
     thresholds = {measure: _threshold(measure, request, context) for measure in request.measures}
-    page = request.out or context.workspace.runs / "dedupe" / f"{testset.name}.html"
-    check_unanswered(page)
+    _check(testset, references, request)
     if request.plan:
-        return Result(records=_plan(testset, references, thresholds))
-    _search_all(testset, references, thresholds, request, context)
-    searches = [
-        found
-        for found in saved_searches(context.workspace, testset.name)
-        if found.within or found.search["reference"]["name"] in references
-    ]
-    searches.sort(key=lambda found: (not found.within, found.search["reference"]["name"]))
-    verdicts = current_verdicts(testset, context.workspace)
-    pairs = decided_pairs(testset, searches, verdicts)
-    if request.accept and _accept(testset, pairs, context):
-        verdicts = current_verdicts(testset, context.workspace)
-        pairs = decided_pairs(testset, searches, verdicts)
-    photos = None
-    if request.photo is not None:
-        photos = {image: str(photo) for image, photo in _column(testset, request.photo).items()}
+        return Result(records=_plan(testset, references, thresholds, request))
+    page = request.out or context.workspace.runs / "dedupe" / f"{testset.name}.html"
+    check_unanswered(page, context)
+    searches = _search_all(testset, references, thresholds, request, context)
+    outdate(context.workspace, searches)
+    how: dict[str, Any] = {
+        "searches": searches,
+        "frequency": request.frequency,
+        "photo": request.photo,
+    }
+    known = near_duplicates(testset, context.workspace, **how)
+    accepted = _accepted(known) if request.accept else []
+    if accepted:
+        known = near_duplicates(testset, context.workspace, also=accepted, **how)
+    if request.name is not None:
+        _write_set(known, references, request, context)
+    if request.accept:  # nothing is said before all that can fail is done
+        with JudgementStore(context.workspace.judgements) as store:
+            store.add(accepted)
+        context.say(f"{_many(len(accepted), 'pair')} taken for duplicates by their distance")
     found = Duplicates(
-        testset,
-        searches,
-        verdicts,
-        pairs,
-        graph_of(pairs, _selection(testset, request, context), photos=photos),
-        references,
-        _leaks(testset, request, context),
+        **{part.name: getattr(known, part.name) for part in dataclasses.fields(known)},
+        references=references,
+        leaks=_leaks(testset, request, context),
+        images=request.images,
     )
     write_tables(found, page)
-    if request.name is not None:
-        _write_set(found, request, context)
     return Result(
-        records=[*found.records, *found.graph.counts(testset.name), *pairs],
+        records=[*found.records, *found.graph.counts(testset.name), *found.pairs],
         brief=found.records,
         lines=_lines(found, page),
         value=found,
         drawn=page,
         code=EXIT_FAILED_IMAGES if found.failures else EXIT_DONE,
     )
+
+
+def _references(testset: TestSet, request: DedupeRequest, context: Context) -> dict[str, TestSet]:
+    """The sets to compare with, by name; ``NAME=FOLDER`` gives a folder another name than its own."""
+    found: dict[str, TestSet] = {}
+    for text in request.references:
+        name, equals, folder = text.partition("=")
+        if equals and not Path(text).exists() and Path(folder).is_dir():
+            other = folder_pool(Path(folder), name=slug(name))
+        else:
+            other = _images(context, text)
+        if other.name == testset.name or other.name in found:
+            raise UserError(
+                f"two sets are called {other.name}",
+                fix=f"give a folder another name: --reference NAME={folder or text}",
+            )
+        found[other.name] = other
+    return found
+
+
+def _check(testset: TestSet, references: Mapping[str, TestSet], request: DedupeRequest) -> None:
+    """What can be refused before anything is compared."""
+    if request.near_classes is not None:
+        for each in (testset, *references.values()):
+            if not each.truths:
+                raise UserError(
+                    f"{each.name} has no classes", fix="leave --near-classes out, or import labels"
+                )
+    if request.frequency is not None:
+        number_column(testset, request.frequency)
+    if request.photo is not None:
+        column(testset, request.photo)
+    if request.name == testset.name:
+        raise UserError(f"{request.name} is the set itself", fix="give the new set another --name")
 
 
 def _images(context: Context, text: str) -> TestSet:
@@ -215,21 +260,28 @@ def _plan(
     testset: TestSet,
     references: Mapping[str, TestSet],
     thresholds: Mapping[Measure, tuple[float | None, str]],
+    request: DedupeRequest,
 ) -> list[PlannedSearch]:
-    return [
-        PlannedSearch(
-            testset=testset.name,
-            reference=other.name if other is not testset else ITSELF,
-            measure=measure,
-            images=len(testset),
-            reference_images=len(other),
-            comparisons=len(testset) * (len(other) - (other is testset)),
-            threshold=limit,
-            threshold_from=source,
-        )
-        for measure, (limit, source) in thresholds.items()
-        for other in (testset, *references.values())
-    ]
+    planned = []
+    for measure, (limit, source) in thresholds.items():
+        encoder = encoder_of(measure, request.features)
+        width = encoder.dimension * (4 if measure == "features" else 1)
+        for other in (testset, *references.values()):
+            own = other is testset
+            planned.append(
+                PlannedSearch(
+                    testset=testset.name,
+                    reference=ITSELF if own else other.name,
+                    measure=measure,
+                    images=len(testset),
+                    reference_images=len(other),
+                    comparisons=len(testset) * (len(other) - own),
+                    threshold=limit,
+                    threshold_from=source,
+                    megabytes=math.ceil((len(testset) + (0 if own else len(other))) * width / 1e6),
+                )
+            )
+    return planned
 
 
 def _search_all(
@@ -238,8 +290,9 @@ def _search_all(
     thresholds: Mapping[Measure, tuple[float | None, str]],
     request: DedupeRequest,
     context: Context,
-) -> None:
-    """Vectors and neighbours by every measure, in the set itself and in every reference."""
+) -> list[Neighbours]:
+    """Neighbours by every measure, in the set itself and in every reference."""
+    found: list[Neighbours] = []
     for measure, (limit, source) in thresholds.items():
         encoder = encoder_of(measure, request.features)
 
@@ -260,28 +313,31 @@ def _search_all(
             if measure == request.measures[0]:
                 note_failures(theirs, context)
             with context.progress(f"{measure} in {other.name}", what="pairs") as progress:
-                search(
-                    testset,
-                    other,
-                    measure,
-                    vectors=ours,
-                    reference_vectors=theirs,
-                    workspace=context.workspace,
-                    keep=request.top,
-                    near_classes=request.near_classes,
-                    threshold=limit,
-                    threshold_from=source,
-                    memory=round(request.memory * 2**30),
-                    device=request.device,
-                    workers=request.workers,
-                    progress=progress,
+                found.append(
+                    search(
+                        testset,
+                        other,
+                        measure,
+                        vectors=ours,
+                        reference_vectors=theirs,
+                        workspace=context.workspace,
+                        keep=request.top,
+                        near_classes=request.near_classes,
+                        threshold=limit,
+                        threshold_from=source,
+                        memory=round(request.memory * 2**30),
+                        device=request.device,
+                        workers=request.workers,
+                        progress=progress,
+                    )
                 )
+    return sorted(found, key=lambda ran: (ran.reference, ran.label))
 
 
-def _accept(testset: TestSet, pairs: Sequence[Pair], context: Context) -> int:
-    """Store that found pairs are duplicates, as said by their threshold; how many were open."""
+def _accepted(known: NearDuplicates) -> list[Judgement]:
+    """Judgements that found pairs about which nobody said anything are duplicates, by their threshold."""
     now = datetime.now(UTC)
-    made = [
+    return [
         Judgement(
             question="duplicate",
             subject=pair_subject(pair.image_id, pair.other),
@@ -289,15 +345,11 @@ def _accept(testset: TestSet, pairs: Sequence[Pair], context: Context) -> int:
             who=THRESHOLD,
             when=now,
             evidence=_seen(pair),
-            testset=testset.name,
+            testset=known.testset.name,
         )
-        for pair in pairs
-        if pair.decision == "unresolved" and set(pair.distances) - {_NEVER_DECIDES}
+        for pair in known.pairs
+        if pair.decision == "unresolved" and not pair.by and {*pair.found_by} - {_NEVER_DECIDES}
     ]
-    with JudgementStore(context.workspace.judgements) as store:
-        store.add(made)
-    context.say(f"{len(made):,} pairs are taken for duplicates by their distance")
-    return len(made)
 
 
 def _leaks(testset: TestSet, request: DedupeRequest, context: Context) -> list[Leak]:
@@ -316,11 +368,11 @@ def _leaks(testset: TestSet, request: DedupeRequest, context: Context) -> list[L
 
 def _searched(found: Neighbours) -> Searched:
     search = found.search
-    pairs = found.found()
+    pairs = found.found(first=FIRST)
     return Searched(
         testset=search["testset"]["name"],
-        reference=ITSELF if found.within else search["reference"]["name"],
-        measure=search["measure"],
+        reference=found.reference or ITSELF,
+        measure=found.label,
         encoder=search["encoder"]["name"],
         images=len(found.candidates.ids),
         reference_images=len(found.references.ids),
@@ -334,66 +386,21 @@ def _searched(found: Neighbours) -> Searched:
 def _decided(found: Duplicates) -> Iterator[Decided]:
     """What holds of pairs and images, for the set itself and for every reference."""
     for reference in ("", *found.references):
-        pairs = [pair for pair in found.pairs if pair.reference == reference]
-        images: dict[str, set[str]] = {"duplicate": set(), "unresolved": set(), "different": set()}
-        for pair in pairs:
-            images[pair.decision] |= (
-                {pair.image_id} if reference else {pair.image_id, pair.other_id}
-            )
-        said = Counter(pair.decision for pair in pairs)
+        said: dict[str, list[Pair]] = {"duplicate": [], "different": [], "unresolved": []}
+        for pair in found.pairs:
+            if pair.reference == reference:
+                said[pair.decision].append(pair)
+        within = {name for pair in said["duplicate"] for name in (pair.image_id, pair.other_id)}
+        images = found.leaked.get(reference, frozenset()) if reference else within
         yield Decided(
             testset=found.testset.name,
             reference=reference or ITSELF,
-            duplicates=said["duplicate"],
-            different=said["different"],
-            unresolved=said["unresolved"],
-            images=len(images["duplicate"]),
-            images_in_doubt=len(images["unresolved"] - images["duplicate"]),
+            duplicates=len(said["duplicate"]),
+            different=len(said["different"]),
+            unresolved=len(said["unresolved"]),
+            images=len(images),
+            images_in_doubt=len(found.in_doubt.get(reference, frozenset()) - images),
         )
-
-
-def _selection(testset: TestSet, request: DedupeRequest, context: Context) -> Priorities:
-    """What decides which of several duplicates stays."""
-    about = judgements_about(
-        testset, context.workspace.judgements, questions=("duplicate", "review")
-    )
-    said = {(given.answer, given.subject.get("image_id", "")) for given in about}
-    known = request.frequency is not None
-    frequencies = _column(testset, str(request.frequency)) if known else None
-    if frequencies and not all(isinstance(value, int | float) for value in frequencies.values()):
-        raise UserError(
-            f"the column {request.frequency} of {testset.name} is not a number",
-            fix="name a column of numbers",
-        )
-    return Priorities(
-        overrides={image for answer, image in said if answer == "keep"},
-        blacklisted={image for answer, image in said if answer == "blacklisted"},
-        frequencies=frequencies,
-        classes=class_of_images(testset) if known and testset.truths else {},
-    )
-
-
-def _column(testset: TestSet, name: str) -> dict[str, Any]:
-    """Image -> its value in a column; images without one are left out."""
-    if name not in testset.images.column_names:
-        raise UserError(
-            f"{testset.name} has no column {name!r}",
-            fix=did_you_mean(name, testset.images.column_names),
-        )
-    values = testset.images[name].to_pylist()
-    pairs = zip(testset.image_ids.to_pylist(), values, strict=True)
-    return {image: value for image, value in pairs if value is not None}
-
-
-def class_of_images(testset: TestSet) -> dict[str, str]:
-    """Image -> its class in the default truth; the first of several."""
-    truth = testset.truth()
-    rows = zip(truth["image_id"].to_pylist(), truth["class_id"].to_pylist(), strict=True)
-    found: dict[str, str] = {}
-    for image, label in rows:
-        if label is not None:
-            found.setdefault(image, label)
-    return found
 
 
 def tables_beside(page: Path) -> tuple[Path, Path, Path]:
@@ -404,23 +411,33 @@ def tables_beside(page: Path) -> tuple[Path, Path, Path]:
     return pairs, images, questions
 
 
-def check_unanswered(page: Path) -> None:
-    """Refuse to write over questions that somebody has begun to answer."""
+def check_unanswered(page: Path, context: Context) -> None:
+    """Refuse to write over answers that the workspace does not have."""
     path = tables_beside(page)[-1]
     if not path.is_file():
         return
-    answers = sum(bool(row.get("answer")) for _, row in rows_of_file(path))
-    if answers:
+    given = {
+        canonical_json([row.get("image_id"), row.get("other_id"), row["answer"], row.get("who")])
+        for _, row in rows_of_file(path)
+        if row.get("answer")
+    }
+    if given and Path(context.workspace.judgements).exists():
+        with JudgementStore(context.workspace.judgements) as store:
+            given -= {
+                canonical_json([*(each.subject.get(name) for name in _IDS), each.answer, each.who])
+                for each in store.stream(question="duplicate")
+            }
+    if given:
         raise ExistsError(
-            f"{path} holds {answers:,} answers",
-            fix="read them with heldout import judgements and remove the file, or name another --out",
+            f"{path} holds {len(given):,} answers that were not read yet",
+            fix="read them with heldout import judgements, or name another --out",
         )
 
 
 def write_tables(found: Duplicates, page: Path) -> None:
     """Write all pairs, which images stay and why, and the open pairs as questions."""
     pairs, images, questions = tables_beside(page)
-    measures = sorted({search.search["measure"] for search in found.searches})
+    measures = sorted({search.label for search in found.searches})
     rows: list[list[Any]] = [
         [p.image_id, p.reference or None, p.other_id, p.decision, p.by or None, p.when]
         + [p.distances.get(measure) for measure in measures]
@@ -455,11 +472,20 @@ def write_tables(found: Duplicates, page: Path) -> None:
 
 
 def _seen(pair: Pair) -> dict[str, Any]:
-    """What a judgement of a pair rests on: from which image it was seen, and how far apart they are."""
-    return {"seen_from": pair.image_id, "distances": dict(pair.distances)}
+    """What a judgement of a pair rests on: from which image it was seen, how far apart, which files."""
+    return {
+        "seen_from": pair.image_id,
+        "distances": dict(pair.distances),
+        "files": dict(pair.files),
+    }
 
 
-def _write_set(found: Duplicates, request: DedupeRequest, context: Context) -> None:
+def _write_set(
+    found: NearDuplicates,
+    references: Mapping[str, TestSet],
+    request: DedupeRequest,
+    context: Context,
+) -> None:
     """The set without its duplicates, with what it was made from."""
     testset = found.testset
     if not found.kept:
@@ -471,7 +497,7 @@ def _write_set(found: Duplicates, request: DedupeRequest, context: Context) -> N
         {
             "measure": search.search["measure"],
             "encoder": search.search["encoder"]["key"],
-            "reference": "" if search.within else search.search["reference"]["name"],
+            "reference": search.reference,
             "threshold": search.search["threshold"],
         }
         for search in found.searches
@@ -494,7 +520,7 @@ def _write_set(found: Duplicates, request: DedupeRequest, context: Context) -> N
         },
         parents=[
             {"name": other.name, "content_hash": other.content_hash, "relation": "reference"}
-            for other in found.references.values()
+            for other in references.values()
         ],
         notes=[*testset.card.notes, *_open_note(found)],
     )
@@ -509,7 +535,7 @@ def _write_set(found: Duplicates, request: DedupeRequest, context: Context) -> N
     )
 
 
-def _open_note(found: Duplicates) -> list[str]:
+def _open_note(found: NearDuplicates) -> list[str]:
     open_pairs = sum(pair.decision == "unresolved" for pair in found.pairs)
     if not open_pairs:
         return []
@@ -519,10 +545,28 @@ def _open_note(found: Duplicates) -> list[str]:
 def _lines(found: Duplicates, page: Path) -> list[str]:
     """What a person reads after the tables."""
     pairs, images, questions = tables_beside(page)
-    lines = [f"page: {page}; beside it {pairs.name} and {images.name} (which images stay)"]
+    lines = [f"{label}: {text}" for label, text in found.thresholds.items()]
+    lines.append(f"page: {page}; beside it {pairs.name} and {images.name} (which images stay)")
+    if found.failures:
+        lines.append(f"{_many(len(found.failures), 'image')} could not be read, and not compared")
+    together = sum(
+        pair.decision == "different"
+        and (part := found.component(pair.image_id)) is not None
+        and pair.other in part.images
+        for pair in found.pairs
+    )
+    if together:
+        lines.append(
+            f"{_many(together, 'pair')} said to be different, but joined by other duplicates: the images "
+            "go or stay together"
+        )
     if questions.is_file():
         lines.append(
             f"open pairs: fill in answer (duplicate or different) and who in {questions}, then heldout "
             "import judgements; or --accept"
         )
     return lines
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,9 @@ from heldout.curate.recipe import (
 )
 from heldout.curate.replicate.requests import ReplicateParameters
 from heldout.curate.replicate.samplers import BINS, Candidate, ClassDraw, Rule, Sample, sample
-from heldout.data.judgements.duplicates import verdicts
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.neighbours import Neighbours
-from heldout.data.judgements.pairs import decided_pairs
-from heldout.data.judgements.resolution import NearDuplicates, Priorities, graph_of
+from heldout.data.judgements.resolution import resolved_duplicates
 from heldout.data.judgements.workers import (
     SelectionFrequency,
     counted_votes,
@@ -227,7 +225,18 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         for given in exclusions.judgements
         if given.answer == "blacklisted"
     }
-    known = _known(pool, exclusions, classes, frequencies, blacklist, parameters.photo)
+    known = resolved_duplicates(
+        pool,
+        exclusions.searches,
+        exclusions.judgements,
+        frequencies={
+            image: frequencies[image, label].frequency
+            for image, label in classes.items()
+            if (image, label) in frequencies
+        }
+        or None,
+        photo=parameters.photo,
+    )
     unreviewed = known.unreviewed(list(classes))
     originals = pool_in(sources, "originals") if "originals" in sources else None
     candidates: dict[str, list[Candidate]] = {label: [] for label in classes.values()}
@@ -263,7 +272,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         originals=None if originals is None else _like(originals, frequencies, needed),
         legacy=parameters.legacy,
     )
-    limits = {s.search["measure"]: s.search["threshold"] for s in exclusions.searches}
+    limits = {search.label: search.search["threshold"] for search in exclusions.searches}
     return Drawn(
         sample=made,
         votes=needed,
@@ -324,42 +333,6 @@ def _check_classes(known: Mapping[str, Any], parameters: ReplicateParameters) ->
             f"no candidate is of class {foreign[0]!r}",
             fix="correct {thresholds}, or leave it out",
         )
-
-
-def _known(
-    pool: TestSet,
-    exclusions: Exclusions,
-    classes: Mapping[str, str],
-    frequencies: Mapping[tuple[str, str], SelectionFrequency],
-    blacklist: Collection[str],
-    photo: str | None,
-) -> NearDuplicates:
-    """What is known of near duplicates among candidates, resolved by their frequencies."""
-    about = [given for given in exclusions.judgements if given.question == "duplicate"]
-    said = {pair: one for pair, one in verdicts(about).items() if pair[0] != pair[1]}
-    pairs = decided_pairs(pool, exclusions.searches, said)
-    selection = Priorities(
-        overrides={one.subject["image_id"] for one in about if one.answer == "keep"},
-        frequencies={
-            image: frequencies[image, label].frequency
-            for image, label in classes.items()
-            if (image, label) in frequencies
-        },
-        classes=classes,
-        blacklisted=blacklist,
-    )
-    photos = None
-    if photo is not None:
-        if photo not in pool.images.column_names:
-            raise RequestError(f"{pool.name} has no column {photo!r}", fix="correct {photo}")
-        columns = (pool.images[name].to_pylist() for name in ("image_id", photo))
-        photos = {
-            image: str(value)
-            for image, value in zip(*columns, strict=True)
-            if value is not None and image in classes
-        }
-    graph = graph_of(pairs, selection, photos=photos)
-    return NearDuplicates(pool, exclusions.searches, said, pairs, graph)
 
 
 def _like(

@@ -6,11 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
-from heldout.core.workspace import Workspace
 from heldout.data.judgements.consensus import current_answers
-from heldout.data.judgements.for_testset import judgements_about
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.testset import TestSet
 
 THRESHOLD = "threshold"
 """Who decides where a distance was accepted instead of a look; anything that a person says overrules it."""
@@ -37,14 +34,22 @@ class PairVerdict(NamedTuple):
     when: str | None
 
 
-def current_verdicts(testset: TestSet, workspace: Workspace) -> dict[tuple[str, str], PairVerdict]:
-    """What people said of pairs with an image of a test set, by the two ids, the smaller first.
+def current_verdicts(
+    judgements: Iterable[Judgement], files: Mapping[str, str | None]
+) -> dict[tuple[str, str], PairVerdict]:
+    """What people said of pairs of different images, by the two ids, the smaller first.
 
-    Taken are answers given for this set, for a set that it was made from, or for none by name.
+    ``files``  the hashes of the images as they are, by the names that judgements use. An answer that says
+               which files were seen holds for these files, and for no others of these names.
     """
-    about = judgements_about(testset, workspace.judgements, questions=("duplicate",))
+    about = (given for given in judgements if _still_holds(given, files))
     found = verdicts(about)
     return {pair: verdict for pair, verdict in found.items() if pair[0] != pair[1]}
+
+
+def _still_holds(given: Judgement, files: Mapping[str, str | None]) -> bool:
+    seen = given.evidence.get("files", {})
+    return all(files.get(name) in (None, digest) for name, digest in seen.items())
 
 
 def verdicts(judgements: Iterable[Judgement]) -> dict[tuple[str, str], PairVerdict]:

@@ -134,8 +134,9 @@ def _stored(address: str | Path, question: str) -> Iterator[Judgement]:
 def sets_of(testset: TestSet) -> set[str | None]:
     """The test sets on whose behalf an answer about images of ``testset`` may have been given.
 
-    The set itself, those that it was made from, and none by name.
+    The set itself, those that it was made from, and none by name. A reference is a set of other images.
     """
     card = testset.card
-    parents = (str(parent["name"]) for parent in card.parents if parent.get("name"))
+    made_from = (parent for parent in card.parents if parent.get("relation") != "reference")
+    parents = (str(parent["name"]) for parent in made_from if parent.get("name"))
     return {None, card.name, *card.aliases, *parents}

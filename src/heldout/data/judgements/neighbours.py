@@ -31,6 +31,7 @@ from heldout.core.files import (
     damaged,
     is_temporary,
     mapped,
+    remove_folder,
     sealed,
     write_json,
 )
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 _HEAD, _ROWS, _DISTANCES = "search.json", "rows.npy", "distances.npy"
 _IMAGES = ("candidates.parquet", "references.parquet")
-_AGAIN = "remove the folder: heldout dedupe compares again"
+_AGAIN = "run heldout dedupe again: it compares anew"
+USUAL = "lite0"
+"""The model whose features are compared where no other one is named."""
 
 
 class Search(TypedDict):
@@ -57,6 +60,7 @@ class Search(TypedDict):
     ``threshold``                a pair at most this far apart counts as found; null: pairs are ranked only
     ``threshold_from``           where that is from, in words
     ``failures``                 images that could not be compared, with the reason
+    ``outdated``                 the reference has changed, and was compared again by another measure only
     """
 
     measure: str
@@ -70,6 +74,7 @@ class Search(TypedDict):
     threshold_from: str
     failures: dict[str, str]
     reference_failures: dict[str, str]
+    outdated: NotRequired[bool]
     files: NotRequired[dict[str, str]]
 
 
@@ -148,6 +153,18 @@ class Neighbours:
     def within(self) -> bool:
         """Whether a test set was compared with itself."""
         return self.search["testset"] == self.search["reference"]
+
+    @property
+    def reference(self) -> str:
+        """The name of the set that it was compared with; "" for itself."""
+        return "" if self.within else self.search["reference"]["name"]
+
+    @property
+    def label(self) -> str:
+        """The measure, with the model whose features it compares where that is not the usual one."""
+        measure, name = self.search["measure"], str(self.search["encoder"].get("name", ""))
+        model = name.removesuffix("-features")
+        return measure if measure != "features" or model == USUAL else f"{measure} {model}"
 
     @property
     def threshold(self) -> float:
@@ -233,9 +250,37 @@ def search_folder(workspace: Workspace, search: Search) -> Path:
 
 
 def saved_searches(workspace: Workspace, testset: str) -> list[Neighbours]:
-    """All that was found between a test set and any reference, read whole."""
+    """All that holds between a test set and any reference, read whole: nothing that is outdated."""
+    found = [read_neighbours(folder) for folder in _folders(workspace, testset)]
+    return [search for search in found if not search.search.get("outdated")]
+
+
+def _folders(workspace: Workspace, testset: str) -> list[Path]:
     places = sorted(searches_folder(workspace, testset).glob(f"*/*/{_HEAD}"))
-    return [read_neighbours(path.parent) for path in places if not is_temporary(path.parent)]
+    return [path.parent for path in places if not is_temporary(path.parent)]
+
+
+def outdate(workspace: Workspace, ran: Sequence[Neighbours]) -> None:
+    """Mark what was found before in references that have changed, by measures that did not run again."""
+    now = {search.search["reference"]["name"]: search.search["reference"] for search in ran}
+    done = {search_folder(workspace, search.search) for search in ran}
+    for name in {search.search["testset"]["name"] for search in ran}:
+        for folder in set(_folders(workspace, name)) - done:
+            try:
+                head = _read_head(folder)
+            except BadFile:  # heldout verify says so; whoever needs it compares anew
+                continue
+            known = now.get(head["reference"]["name"], head["reference"])
+            if known != head["reference"] and not head.get("outdated"):
+                write_json(folder / _HEAD, sealed({**head, "outdated": True}))
+
+
+def forget(workspace: Workspace, testset: str, reference: str) -> int:
+    """Remove what was found between a test set and a reference; how many searches that were."""
+    places = list(searches_folder(workspace, testset).glob(f"*/{slug(reference)}"))
+    for place in places:
+        remove_folder(place)
+    return len(places)
 
 
 def write_neighbours(folder: Path, found: Neighbours) -> None:
@@ -254,7 +299,7 @@ def write_neighbours(folder: Path, found: Neighbours) -> None:
 
 def read_neighbours(folder: Path) -> Neighbours:
     """The search in a folder; one whose files are not as they were written is refused."""
-    search: Any = read_facts(folder / _HEAD, Search, newest=SCHEMA_VERSION, fix=_AGAIN)
+    search = _read_head(folder)
     for name, known in search.get("files", {}).items():
         if not (folder / name).is_file() or checksum(mapped(folder / name)) != known:
             raise damaged(folder / name, _AGAIN)
@@ -263,6 +308,11 @@ def read_neighbours(folder: Path) -> Neighbours:
     if rows.shape != distances.shape or len(rows) != len(ours):
         raise BadFile(folder / _ROWS, f"has the shape {rows.shape}", fix=_AGAIN)
     return Neighbours(search, ours, theirs, rows, distances)
+
+
+def _read_head(folder: Path) -> Search:
+    head: Search = read_facts(folder / _HEAD, Search, newest=SCHEMA_VERSION, fix=_AGAIN)
+    return head
 
 
 def _read_images(path: Path) -> ComparedImages:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from heldout.core.records import Table
-from heldout.core.workspace import Workspace
-from heldout.data.judgements.duplicates import FIRST, PairVerdict, current_verdicts
-from heldout.data.judgements.neighbours import Neighbours, saved_searches
+from heldout.data.judgements.duplicates import FIRST, PairVerdict
+from heldout.data.judgements.neighbours import Neighbours
 from heldout.data.testset import TestSet
 
 Decision = Literal["duplicate", "different", "unresolved"]
-IDENTICAL = "same pixels"
-"""Who says that two images without any difference in their pixels are duplicates."""
+IDENTICAL, SAME_FILE = "same pixels", "same file"
+"""Who says that two images whose pixels, or bytes, do not differ are duplicates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,10 @@ class Pair:
 
     ``reference``  the set that the other one is of; "" for the test set itself
     ``distances``  how far apart they are, by measure, where a search kept that
-    ``by``         who decided: a person, ``threshold``, ``same pixels``; "" where nobody did
+    ``found_by``   measures by which they are near enough to count as found
+    ``by``         who decided: people, ``threshold``, ``same pixels``; of an unresolved pair the people who
+                   disagree; "" where nobody said anything
+    ``files``      the hashes of their files, by the names that judgements use, where they are known
     """
 
     record: ClassVar[str] = "pair"
@@ -43,9 +45,11 @@ class Pair:
     other_id: str
     reference: str = ""
     distances: Mapping[str, float] = field(default_factory=dict)
+    found_by: tuple[str, ...] = ()
     decision: Decision = "unresolved"
     by: str = ""
     when: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def other(self) -> str:
@@ -55,7 +59,7 @@ class Pair:
     @property
     def distance_text(self) -> str:
         """The distances, for a person."""
-        return ", ".join(f"{name} {value:.6g}" for name, value in sorted(self.distances.items()))
+        return ", ".join(f"{name} {value:.4g}" for name, value in sorted(self.distances.items()))
 
     @property
     def said(self) -> str:
@@ -73,12 +77,6 @@ def named(reference: str, image_id: str) -> str:
     return f"{reference}:{image_id}" if reference else image_id
 
 
-def known_pairs(testset: TestSet, workspace: Workspace) -> list[Pair]:
-    """All that the workspace knows of duplicates of a test set's images; nearest first."""
-    searches = saved_searches(workspace, testset.name)
-    return decided_pairs(testset, searches, current_verdicts(testset, workspace))
-
-
 def decided_pairs(
     testset: TestSet,
     searches: Iterable[Neighbours],
@@ -89,15 +87,13 @@ def decided_pairs(
     Nearest is by the smallest distance in units of its measure's threshold. What was found of an
     image whose file has changed since is left out.
     """
-    ids, digests = testset.image_ids.to_pylist(), testset.images["sha256"].to_pylist()
-    ours = dict(zip(ids, digests, strict=True))
+    ours = testset.file_hashes
     by_reference: dict[str, list[Neighbours]] = {"": []}
     for search in searches:
-        reference = "" if search.within else search.search["reference"]["name"]
-        by_reference.setdefault(reference, []).append(search)
+        by_reference.setdefault(search.reference, []).append(search)
     ranked: list[tuple[str, float, tuple[str, str], Pair]] = []
     for reference, several in by_reference.items():
-        asked: set[tuple[str, str]] = set()
+        found: dict[tuple[str, str], set[str]] = {}
         for search in several:
             # Images with the same pixels are duplicates whatever the threshold, and without any.
             least = 0.0 if search.search["measure"] == "l2" else -math.inf
@@ -105,26 +101,47 @@ def decided_pairs(
             pairs = [pair[:2] for pair in search.found(at_most=limit, first=FIRST)]
             names = {image for pair in pairs for image in (pair if search.within else pair[:1])}
             same = {name for name in names if name in ours} - changed_since(search, ours, names)
-            asked |= {p for p in pairs if p[0] in same and (p[1] in same or not search.within)}
+            for pair in pairs:
+                if pair[0] in same and (pair[1] in same or not search.within):
+                    found.setdefault(pair, set()).add(search.label)
         said = _of_reference(reference, verdicts, ours, several)
-        asked |= {pair for pair, verdict in said.items() if verdict.answer == "duplicate"}
-        distances: dict[tuple[str, str], dict[str, float]] = {pair: {} for pair in asked}
-        nearest = dict.fromkeys(asked, math.inf)
+        for pair, verdict in said.items():
+            if verdict.answer == "duplicate":
+                found.setdefault(pair, set())
+        distances: dict[tuple[str, str], dict[str, float]] = {pair: {} for pair in found}
+        nearest = dict.fromkeys(found, math.inf)
         for search in several:
             unit = max(search.threshold, 0.0) or 1.0
-            for pair, distance in search.distances_of(asked).items():
-                distances[pair].setdefault(search.search["measure"], distance)
+            for pair, distance in search.distances_of(found).items():
+                distances[pair].setdefault(search.label, distance)
                 nearest[pair] = min(nearest[pair], distance / unit)
-        ranked += [
-            (
-                reference,
-                nearest[pair],
-                pair,
-                _decided(pair, reference, distances[pair], said.get(pair)),
+        theirs = hashes_of(several, {other for _, other in found}) if reference else ours
+        for pair, labels in found.items():
+            one, other = pair
+            hashes = {one: ours.get(one), named(reference, other): theirs.get(other)}
+            made = Pair(
+                image_id=one,
+                other_id=other,
+                reference=reference,
+                distances=distances[pair],
+                found_by=tuple(sorted(labels)),
+                files={name: digest for name, digest in hashes.items() if digest is not None},
             )
-            for pair in asked
-        ]
+            ranked.append((reference, nearest[pair], pair, _decided(made, said.get(pair))))
     return [pair for *_, pair in sorted(ranked, key=lambda entry: entry[:3])]
+
+
+def hashes_of(searches: Iterable[Neighbours], names: Collection[str]) -> dict[str, str]:
+    """The hashes of files of a reference, as they were when it was compared, where they are known."""
+    found: dict[str, str] = {}
+    for search in searches:
+        rows = search.references.rows(names)
+        places = np.array(list(rows.values()), np.int64)
+        known = search.references.table["identity"].take(places).to_pylist()
+        found |= {
+            n: each.split()[0] for n, each in zip(rows, known, strict=True) if each is not None
+        }
+    return found
 
 
 def changed_since(
@@ -173,42 +190,12 @@ def _of_reference(
     return found
 
 
-def _decided(
-    pair: tuple[str, str],
-    reference: str,
-    distances: Mapping[str, float],
-    verdict: PairVerdict | None,
-) -> Pair:
-    decision: Decision = "unresolved"
-    by, when = "", None
+def _decided(pair: Pair, verdict: PairVerdict | None) -> Pair:
+    """The pair with what people say of it; without that, images that do not differ are duplicates."""
     if verdict is not None:
-        decision, by, when = verdict
-    elif distances.get("l2") == 0.0:
-        decision, by = "duplicate", IDENTICAL
-    return Pair(
-        image_id=pair[0],
-        other_id=pair[1],
-        reference=reference,
-        distances=dict(distances),
-        decision=decision,
-        by=by,
-        when=when,
-    )
-
-
-def leaks_of(
-    pairs: Iterable[Pair],
-) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
-    """By reference: images with a duplicate there, and others with an unresolved pair there."""
-    found: dict[Decision, dict[str, set[str]]] = {"duplicate": {}, "unresolved": {}}
-    for pair in pairs:
-        if pair.reference and pair.decision in found:
-            found[pair.decision].setdefault(pair.reference, set()).add(pair.image_id)
-    leaked, doubted = found.values()
-    return (
-        {reference: frozenset(images) for reference, images in leaked.items()},
-        {
-            reference: frozenset(images - leaked.get(reference, set()))
-            for reference, images in doubted.items()
-        },
-    )
+        return replace(pair, decision=verdict.answer, by=verdict.who, when=verdict.when)
+    if len(pair.files) == 2 and len(set(pair.files.values())) == 1:
+        return replace(pair, decision="duplicate", by=SAME_FILE)
+    if pair.distances.get("l2") == 0.0:
+        return replace(pair, decision="duplicate", by=IDENTICAL)
+    return pair

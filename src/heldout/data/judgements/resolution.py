@@ -19,10 +19,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from heldout.core.errors import UserError
 from heldout.core.records import Count, Table, counts
+from heldout.core.request import did_you_mean
 from heldout.core.workspace import Workspace
 from heldout.data.judgements.duplicates import (
     FIRST,
@@ -30,9 +31,10 @@ from heldout.data.judgements.duplicates import (
     current_verdicts,
     reviewed_down_to,
 )
-from heldout.data.judgements.for_testset import sets_of
+from heldout.data.judgements.for_testset import judgements_about, sets_of
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.neighbours import Neighbours, saved_searches
-from heldout.data.judgements.pairs import Pair, changed_since, decided_pairs, named
+from heldout.data.judgements.pairs import Pair, changed_since, decided_pairs, hashes_of, named
 from heldout.data.testset import TestSet
 
 Reason = Literal["reference", "override", "scarce class", "frequency", "smallest id"]
@@ -342,6 +344,47 @@ class NearDuplicates:
         """The images that hang together with an image by duplicates; None where there are none."""
         return self.graph.component(image_id)
 
+    @property
+    def kept(self) -> list[str]:
+        """The images that stay when every component of duplicates is resolved."""
+        out = self.graph.removed
+        return [name for name in self.testset.image_ids.to_pylist() if name not in out]
+
+    @cached_property
+    def leaked(self) -> dict[str, frozenset[str]]:
+        """By reference: the images that hang together with one of it by duplicates."""
+        sets = {pair.other: pair.reference for pair in self.pairs if pair.reference}
+        found: dict[str, set[str]] = {}
+        for part in self.graph.components.values():
+            for reference in {sets[name] for name in part.images if name in sets}:
+                found.setdefault(reference, set()).update(part.removed)
+        return {reference: frozenset(images) for reference, images in found.items()}
+
+    @cached_property
+    def in_doubt(self) -> dict[str, frozenset[str]]:
+        """By reference, "" for the set itself: images in an unresolved pair that have not leaked to it."""
+        found: dict[str, set[str]] = {}
+        for pair in self.pairs:
+            if pair.decision == "unresolved":
+                names = {pair.image_id} if pair.reference else {pair.image_id, pair.other_id}
+                found.setdefault(pair.reference, set()).update(names)
+        return {
+            reference: frozenset(images - self.leaked.get(reference, frozenset()))
+            for reference, images in found.items()
+        }
+
+    @cached_property
+    def not_compared(self) -> frozenset[str]:
+        """Images that were added or have changed since a search, and can be read as far as is known."""
+        files = self.testset.file_hashes
+        found: set[str] = set()
+        for search in self.searches:
+            if search.search["testset"]["images_hash"] != self.testset.card.images_hash:
+                there = search.candidates.rows(files)
+                new = files.keys() - there.keys() - search.search["failures"].keys()
+                found |= new | changed_since(search, files, there)
+        return frozenset(found)
+
     def reviewed_down_to(self, image_id: str) -> dict[str, float]:
         """The smallest distance of a neighbour that nobody has decided on, by measure.
 
@@ -354,10 +397,9 @@ class NearDuplicates:
         """:meth:`reviewed_down_to` of many images."""
         found: dict[str, dict[str, float]] = {image: {} for image in images}
         for search in self.searches:
-            measure = search.search["measure"]
             for image, distance in self._reviewed(images, search):
-                known = found[image].get(measure, distance)
-                found[image][measure] = min(known, distance)
+                known = found[image].get(search.label, distance)
+                found[image][search.label] = min(known, distance)
         return found
 
     def is_reviewed(self, image_id: str) -> bool:
@@ -380,32 +422,26 @@ class NearDuplicates:
 
         ``up_to``  of an image without a neighbour as near as that, the nearest one's distance is enough
         """
-        reference = "" if search.within else search.search["reference"]["name"]
+        files = self.testset.file_hashes
         rows = search.candidates.rows(images)
-        stale = changed_since(search, self._files, rows)
+        stale = changed_since(search, files, rows)
         nearest = search.distances.min(axis=1, initial=math.inf)
         for image in images:
-            if image in rows and image not in stale and nearest[rows[image]] > up_to:
-                yield image, float(nearest[rows[image]])
-                continue
             near = decided = None
             if image in rows and image not in stale:
+                if nearest[rows[image]] > up_to:
+                    yield image, float(nearest[rows[image]])
+                    continue
                 near = search.nearest(rows[image], FIRST)
                 known = self._decided.get(image, set())
                 decided = {
                     other
                     for other, _ in near
                     # Published verdicts leave out the name of the other set.
-                    if named(reference, other) in known
-                    or (other in known and other not in self._files)
+                    if named(search.reference, other) in known
+                    or (other in known and other not in files)
                 }
             yield image, reviewed_down_to(near, decided or ())
-
-    @cached_property
-    def _files(self) -> dict[str, str | None]:
-        """The hash of every image's file."""
-        columns = self.testset.image_ids, self.testset.images["sha256"]
-        return dict(zip(*(column.to_pylist() for column in columns), strict=True))
 
     @cached_property
     def _decided(self) -> dict[str, set[str]]:
@@ -430,21 +466,100 @@ class NearDuplicates:
 def near_duplicates(
     testset: TestSet,
     workspace: Workspace,
-    selection: Priorities = SMALLEST_ID,
     *,
-    photos: Mapping[str, str] | None = None,
+    searches: Sequence[Neighbours] | None = None,
+    also: Sequence[Judgement] = (),
+    frequency: str | None = None,
+    photo: str | None = None,
 ) -> NearDuplicates:
-    """What saved searches and people say of a test set's images, resolved; nothing is compared here.
+    """What searches and people say of a test set's images, resolved; nothing is compared here.
 
-    Taken are searches of the set, and those of sets that it was made from that compared its images.
-
-    ``selection``  what decides which of several duplicates stays; ``photos`` as in :class:`DuplicateGraph`
+    ``searches``   all saved ones by default
+    ``also``       judgements that the workspace does not have
+    ``frequency``  column: how often people selected an image; without it the smallest id stays
+    ``photo``      column: images of one photo hang together
     """
-    searches = saved_searches(workspace, testset.name)
-    ids = testset.image_ids.to_pylist()
-    for name in sorted({name for name in sets_of(testset) if name} - {testset.name}):
-        searches += [s for s in saved_searches(workspace, name) if s.candidates.rows(ids)]
-    verdicts = current_verdicts(testset, workspace)
+    if searches is None:
+        searches = saved_searches(workspace, testset.name)
+    said = judgements_about(testset, workspace.judgements, questions=("duplicate", "review"))
+    frequencies = None if frequency is None else number_column(testset, frequency)
+    return resolved_duplicates(
+        testset, searches, [*said, *also], frequencies=frequencies, photo=photo
+    )
+
+
+def resolved_duplicates(
+    testset: TestSet,
+    searches: Sequence[Neighbours],
+    judgements: Iterable[Judgement],
+    *,
+    frequencies: Mapping[str, float] | None = None,
+    photo: str | None = None,
+) -> NearDuplicates:
+    """:func:`near_duplicates` from what searches found and people said, without a workspace.
+
+    ``judgements``   those that stand, of the questions duplicate and review
+    ``frequencies``  how often people selected an image for its class
+    """
+    said = list(judgements)
+    answers = [given for given in said if given.question == "duplicate"]
+    verdicts = current_verdicts(answers, _files(testset, searches, answers))
     pairs = decided_pairs(testset, searches, verdicts)
+    images = {(given.answer, given.subject.get("image_id", "")) for given in said}
+    selection = Priorities(
+        overrides={image for answer, image in images if answer == "keep"},
+        blacklisted={image for answer, image in images if answer == "blacklisted"},
+        frequencies=frequencies,
+        classes={} if frequencies is None else testset.class_of_images(),
+    )
+    photos = None
+    if photo is not None:
+        photos = {image: str(of) for image, of in column(testset, photo).items()}
     graph = graph_of(pairs, selection, photos=photos)
     return NearDuplicates(testset, searches, verdicts, pairs, graph)
+
+
+def inherited_searches(testset: TestSet, workspace: Workspace) -> list[Neighbours]:
+    """Saved searches of a test set, and those of sets it was made from that compared its images."""
+    ids = testset.image_ids.to_pylist()
+    names = sorted({name for name in sets_of(testset) if name} - {testset.name})
+    found = [search for name in names for search in saved_searches(workspace, name)]
+    return [
+        *saved_searches(workspace, testset.name),
+        *(search for search in found if search.candidates.rows(ids)),
+    ]
+
+
+def _files(
+    testset: TestSet, searches: Sequence[Neighbours], answers: Iterable[Judgement]
+) -> dict[str, str | None]:
+    """The hashes of the images that answers name: of the set, and of references as they were compared."""
+    names = {name for given in answers for name in given.subject.values()}
+    found: dict[str, str | None] = {}
+    for search in searches:
+        if start := named(search.reference, ""):
+            theirs = {name.removeprefix(start) for name in names if name.startswith(start)}
+            found |= {start + name: each for name, each in hashes_of([search], theirs).items()}
+    return found | testset.file_hashes
+
+
+def column(testset: TestSet, name: str) -> dict[str, Any]:
+    """Image -> its value in a column; images without one are left out."""
+    if name not in testset.images.column_names:
+        raise UserError(
+            f"{testset.name} has no column {name!r}",
+            fix=did_you_mean(name, testset.images.column_names),
+        )
+    values = testset.images[name].to_pylist()
+    pairs = zip(testset.image_ids.to_pylist(), values, strict=True)
+    return {image: value for image, value in pairs if value is not None}
+
+
+def number_column(testset: TestSet, name: str) -> dict[str, float]:
+    """Image -> its number in a column."""
+    found = column(testset, name)
+    if not all(isinstance(value, int | float) for value in found.values()):
+        raise UserError(
+            f"the column {name} of {testset.name} is not a number", fix="name a column of numbers"
+        )
+    return found

@@ -115,6 +115,22 @@ class TestSet:
         """The image ids as one Arrow string array, in the order of the images table."""
         return self.images["image_id"].combine_chunks()
 
+    @cached_property
+    def file_hashes(self) -> dict[str, str | None]:
+        """Image id -> the SHA-256 of its file, null where it is not known."""
+        hashes = self.images["sha256"].to_pylist()
+        return dict(zip(self.image_ids.to_pylist(), hashes, strict=True))
+
+    def class_of_images(self) -> dict[str, str]:
+        """Image id -> its class in the default truth, the first of several; none without a truth."""
+        found: dict[str, str] = {}
+        for name in [self.card.default_truth] if self.truths else []:
+            columns = (self.truth(name)[column].to_pylist() for column in ("image_id", "class_id"))
+            for image, label in zip(*columns, strict=True):
+                if label is not None:
+                    found.setdefault(image, label)
+        return found
+
     @property
     def label_space(self) -> LabelSpace:
         """The label space of the truths; a pool without one is refused."""

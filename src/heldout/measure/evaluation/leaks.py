@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from heldout.core.errors import BadFile
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.duplicates import current_verdicts
 from heldout.data.judgements.neighbours import saved_searches
-from heldout.data.judgements.pairs import changed_since, decided_pairs, leaks_of
+from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.testset import TestSet
 from heldout.measure.score.estimate import Estimates, IntervalOptions, estimate, part_of
 from heldout.measure.score.measure import Measured
@@ -26,14 +26,16 @@ LEAKED, DOUBTED = "leaked", "leaked or unresolved"
 class KnownLeaks:
     """What searches and people say of a test set: by reference, its images that are there too.
 
-    ``leaked``      images that are duplicates of one of the reference
-    ``unresolved``  images that were found near one, and nobody has decided
-    ``changed``     how many images have changed since they were compared; nothing is known of them
+    ``leaked``        images that hang together with one of the reference by duplicates
+    ``unresolved``    images that were found near one, and nobody has decided
+    ``not_compared``  how many images were added or have changed since; nothing is known of them
+    ``damaged``       why what was found could not be read
     """
 
     leaked: Mapping[str, frozenset[str]]
     unresolved: Mapping[str, frozenset[str]]
-    changed: int = 0
+    not_compared: int = 0
+    damaged: str = ""
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ class KnownLeaks:
 
     @property
     def lines(self) -> list[str]:
-        """A line for each reference that holds some."""
+        """A line for each reference that holds some, and for what is not known."""
         found = []
         for reference in self.references:
             leaked, doubted = (
@@ -62,29 +64,27 @@ class KnownLeaks:
                     f"{doubted:,} {'more' if leaked else 'images'} are near {one}, and nobody has looked"
                 )
             found.append(", ".join(said))
-        if self.changed:
+        if self.not_compared:
             found.append(
-                f"{self.changed:,} images have changed since they were compared with references: "
-                "heldout dedupe compares them again"
+                f"{self.not_compared:,} images were added or have changed since the others were compared "
+                "with references: heldout dedupe compares them"
             )
+        if self.damaged:
+            found.append(f"what leaked is not known: {self.damaged}")
         return found
 
 
 def known_leaks(testset: TestSet, workspace: Workspace) -> KnownLeaks:
     """What the workspace knows of a test set's leaks."""
-    searches = [s for s in saved_searches(workspace, testset.name) if not s.within]
-    if not searches:
+    try:
+        searches = saved_searches(workspace, testset.name)
+    except BadFile as error:
+        return KnownLeaks({}, {}, damaged=error.line)
+    if not any(search.reference for search in searches):
         return KnownLeaks({}, {})
-    pairs = decided_pairs(testset, searches, current_verdicts(testset, workspace))
-    columns = (testset.images[name].to_pylist() for name in ("image_id", "sha256"))
-    digests = dict(zip(*columns, strict=True))
-    changed = {
-        image
-        for search in searches
-        if search.search["testset"]["images_hash"] != testset.card.images_hash
-        for image in changed_since(search, digests, digests)
-    }
-    return KnownLeaks(*leaks_of(pairs), changed=len(changed))
+    found = near_duplicates(testset, workspace, searches=searches)
+    doubted = {reference: images for reference, images in found.in_doubt.items() if reference}
+    return KnownLeaks(found.leaked, doubted, len(found.not_compared))
 
 
 def leak_records(

@@ -37,8 +37,7 @@ from heldout.data.judgements.resolution import (
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.published.imagenetv2 import part_of
 from heldout.data.testset import TestSet
-
-from .conftest import MakeSet
+from tests.curate.dedupe.conftest import MakeSet
 
 Pairs = Iterable[tuple[str, str]]
 
@@ -349,6 +348,9 @@ def test_near_duplicates_of_an_image(make_set: MakeSet, workspace: Workspace) ->
     assert known.reviewed_down_to("c.png") == {"l2": 1e100}
     assert known.reviewed_down_to("new.png") == {"l2": 0.0}
     assert [known.is_reviewed(f"{name}.png") for name in ("a", "c", "new")] == [False, True, False]
+    assert known.unreviewed(["a.png", "c.png", "new.png"]) == {"a.png", "new.png"}
+    thresholds = known.review_thresholds(["c.png", "new.png", "b.png"])
+    assert thresholds == {"c.png": {"l2": 1e100}, "new.png": {"l2": 0.0}, "b.png": {"l2": 1.0}}
     with JudgementStore(workspace.judgements) as store:
         store.add([said("a.png", "b.png", "duplicate"), said("a.png", "train:x.png", "different")])
         store.add([said("a.png", "c.png", "different")])
