@@ -220,6 +220,7 @@ def test_inspection_of_a_set(run: Run, votes: Votes, tmp_path: Path) -> None:
     assert found["special"] == ["a"] and found["min_frequency_elsewhere"] >= 0.7
     assert found["near_duplicates"] == [] and found["sizes"] == {"12": 3}
     assert found["provenance"]["sampler"] == "threshold"
+    assert "expected_classes" in found["checked"] and found["class_mismatches"] == []
     nearest = [d for image, others in near.items() if image in ids for _, d in others]
     assert found["reviewed_down_to"] == {"l2": min(nearest, default=1e100)}
     lines = run("verify", "new", "--audit").out

@@ -53,7 +53,7 @@ from heldout.data.requests import (
     FindLabelsRequest,
     VerifyRequest,
 )
-from heldout.data.testset import TestSet, find_testset, list_pools, list_testsets
+from heldout.data.testset import TestSet, find_testset, list_pools, list_testsets, load
 from heldout.data.testset import fetch as registries
 from heldout.data.testset.catalogue import cite as citations
 from heldout.data.testset.catalogue import find_folder
@@ -105,6 +105,7 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
         if pairs is None
         else read_near_duplicates(pairs),
         others=others or None,
+        expected_classes=_gathered_for(testset, request.truth, place),
         frequencies=selection_frequency(votes) if votes else None,
         duplicates=known.graph.removed if compared else None,
         review_thresholds=known.review_thresholds(testset.image_ids.to_pylist())
@@ -112,6 +113,28 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
         else None,
         reviews=class_reviews(testset, place.judgements),
     )
+
+
+def _gathered_for(testset: TestSet, truth: str | None, place: Workspace) -> dict[str, str] | None:
+    """Image -> its class in the pool that it was chosen from; None without that pool or truth."""
+    name = truth or testset.card.default_truth
+    for parent in testset.card.parents:
+        if parent.get("relation") != "pool":
+            continue
+        try:
+            pool = load(find_folder(place, parent["name"], pools=True))
+        except NotFound:
+            continue
+        if name not in pool.truths or pool.content_hash != parent["content_hash"]:
+            continue
+        given: dict[str, list[str]] = {}
+        columns = (pool.truth(name)[column].to_pylist() for column in ("image_id", "class_id"))
+        for image, label in zip(*columns, strict=True):
+            if label is not None:
+                given.setdefault(image, []).append(label)
+        ids = testset.image_ids.to_pylist()
+        return {image: given[image][0] for image in ids if len(given.get(image, ())) == 1}
+    return None
 
 
 def cite(request: CiteRequest, context: Context) -> Result:

@@ -121,6 +121,56 @@ def _oracle_matched(fine: Any, before: Any, originals: Any, rule: Rule, rank: An
     return [image for part in bins for image in part]
 
 
+def published_oracle(
+    pools: dict[str, list[Candidate]],
+    rule: Rule,
+    seed: int,
+    previous: dict[str, list[str]],
+    originals: dict[str, list[float]],
+) -> list[tuple[str, str]]:
+    """The list as ImageNetV2 drew it: one generator, previous images in the order of their file."""
+    chance = random.Random(seed)
+
+    def drawn(pool: Sequence[str], n: int) -> list[str]:
+        return chance.sample(sorted(pool), n) if n < len(pool) else sorted(pool)
+
+    def kept(ids: list[str], n: int) -> list[str]:
+        return ids if len(ids) <= n else chance.sample(ids, n)
+
+    excluded = {c: why for c, (_, why) in oracle(pools, rule, seed, previous, originals).items()}
+    rows: list[tuple[str, str]] = []
+    for label in sorted(pools):
+        fine = {c.image_id: c.frequency for c in pools[label] if c.image_id not in excluded[label]}
+        before = [image for image in previous[label] if image in fine]
+        if rule.sampler != "matched":
+            images = kept(before, rule.per_class)
+            images += drawn([i for i in fine if i not in images], rule.per_class - len(images))
+            if rule.sampler in ("random", "annotated"):
+                images = sorted(images)
+        else:
+            target = _oracle_target(originals[label], rule.per_class)
+            members = [[i for i in fine if _oracle_bin(fine[i]) == b] for b in range(5)]
+            bins = [
+                kept([i for i in before if i in m], n) for m, n in zip(members, target, strict=True)
+            ]
+            for place in range(5):
+                left = [i for i in members[place] if i not in bins[place]]
+                bins[place] = bins[place] + drawn(left, target[place] - len(bins[place]))
+            for place in range(5 if rule.upward else 0):
+                for higher in range(place + 1, 5):
+                    while len(bins[place]) < target[place]:
+                        left = [i for i in members[higher] if not any(i in part for part in bins)]
+                        if not left:
+                            break
+                        first = [i for i in before if i in left]
+                        bins[place] = bins[place] + (first[:1] or drawn(left, 1))
+            images = [image for part in bins for image in part]
+        rows += [(image, label) for image in images]
+    if rule.sampler != "random":
+        chance.shuffle(rows)
+    return rows
+
+
 # ---- generated pools -----------------------------------------------------------------------------
 
 _BOOLS = st.booleans()
@@ -183,6 +233,26 @@ def test_every_sampler_is_that_of_the_oracle(
         assert set(one.gone) == set(previous[one.class_id]) - known
         assert one.is_short == (len(images) < rule.per_class)
     assert drawn.rows == tuple((i, label) for label in sorted(expected) for i in expected[label][0])
+
+
+@given(
+    pools(),
+    _RULES.filter(lambda rule: rule.sampler != "top"),
+    st.integers(0, 3),
+    _PREVIOUS,
+    _ORIGINALS,
+)
+def test_legacy_draws_are_those_that_were_published(
+    made: Any, rule: Rule, seed: int, previous: Any, originals: Any
+) -> None:
+    drawn = sample(made, rule, seed=seed, previous=previous, originals=originals, legacy=True)
+    assert list(drawn.rows) == published_oracle(made, rule, seed, previous, originals)
+
+
+def test_draws_by_hash_stay_the_same() -> None:
+    pool = {"a": [Candidate(f"image{n}", n / 9, 10) for n in range(10)]}
+    drawn = sample(pool, Rule(sampler="random", per_class=4), seed=1)
+    assert drawn.classes[0].images == ("image8", "image4", "image0", "image1")
 
 
 @pytest.mark.parametrize("legacy", [False, True])

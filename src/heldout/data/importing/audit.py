@@ -183,7 +183,7 @@ _NEEDS = {
     "blacklist": "--blacklist",
     "near_duplicates": "--near-duplicates",
     "others": "--other",
-    "expected_classes": "the classes that images were gathered for, in Python",
+    "expected_classes": "the pool that images were chosen from",
     "review": "an import with --reviews",
     "files": "file hashes",
 }
