@@ -161,6 +161,7 @@ def test_the_next_revision_and_its_reviews(run: Run, votes: Votes, tmp_path: Pat
         "lost": [],
     }
     assert [c["class_id"] for c in ran.json[0]["classes"]] == ["b"]
+    refused(run("diff", "new-0", "new-1", "--reviews", "."), "--reviews has no use")
     # A published file of the same images does as well, without its reviews.
     file = tmp_path / "testsets" / "new-0" / "revision.json"
     ran = run(*build, "--previous", file, "--name", "new-2", "--seed", 9)

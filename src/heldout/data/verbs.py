@@ -13,6 +13,7 @@ from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, EXIT_FAULT, NotFound, UserError
 from heldout.core.files import write_text
 from heldout.core.records import Table, counts
+from heldout.core.request import RequestError
 from heldout.core.workspace import Workspace
 from heldout.data.importing.audit import (
     Audit,
@@ -203,6 +204,10 @@ def reviews_carried(a: TestSet, b: TestSet, address: str | Path) -> ReviewsCarri
 def diff(request: DiffRequest, context: Context) -> Result:
     """What differs between two sets or revisions, and which reviews of classes hold in the later one."""
     given = request.reviews
+    if given and not (Path(request.a).is_file() or Path(request.b).is_file()):
+        raise RequestError(
+            "{reviews} has no use with two test sets", fix="import a set with its reviews"
+        )
     if len(given) == 1 and not given[0].is_dir():
         raise UserError(f"{given[0]} is not a folder", fix="give a folder, or a file for each")
     places = dict(enumerate(given * (3 - len(given))))
