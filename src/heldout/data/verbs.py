@@ -93,9 +93,10 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
     known = near_duplicates_of(testset, place, searches=inherited_searches(testset, place))
     compared = bool(known.searches or known.verdicts)
     linked: dict[str, list[str]] = {}
-    for pair in known.pairs:
-        if pair.decision == "duplicate":
-            linked.setdefault(pair.image_id, []).append(pair.other)
+    found = {(pair.image_id, pair.other) for pair in known.pairs if pair.decision == "duplicate"}
+    found |= {names for names, said in known.verdicts.items() if said.answer == "duplicate"}
+    for image, other in sorted(found):
+        linked.setdefault(image, []).append(other)
     return audit(
         testset,
         truth=request.truth,

@@ -219,6 +219,20 @@ def test_an_override_stays_and_photos_hang_together() -> None:
     assert [image for image, _ in drawn.sample.rows] == ["i000"]  # a tie: the first class
 
 
+def test_duplicates_of_images_of_other_sets_do_not_stay() -> None:
+    train, val, gone = "n01440764_9.JPEG", "val004", "some-other-candidate"
+    pairs = [("i000", train), ("i001", val), ("i002", gone), ("i000", "i003"), ("i006", "i009")]
+    sources = small(dict.fromkeys(["i000", "i001", "i002", "i003", "i006", "i009"], 9),
+                    said=tuple(duplicate(*pair) for pair in pairs))  # fmt: skip
+    sources["originals"] = make_images("val", 30, "val")
+    drawn = draw(sources, ReplicateParameters(), seed=0)
+    assert sorted(image for image, _ in drawn.sample.rows) == ["i002", "i009"]
+    # Without the original set nothing says that its image is not another candidate.
+    del sources["originals"]
+    drawn = draw(sources, ReplicateParameters(), seed=0)
+    assert sorted(image for image, _ in drawn.sample.rows) == ["i001", "i002", "i009"]
+
+
 def test_a_revision_keeps_images_and_reviews(tmp_path: Path) -> None:
     sources = make_sources()
     made, drawn = build(tmp_path, sources, sampler="annotated", per_class=20, votes=2)

@@ -33,6 +33,7 @@ from heldout.data.judgements.workers import (
     counted_votes,
     selection_frequency,
 )
+from heldout.data.published.imagenetv2 import part_of
 from heldout.data.published.imagenetv2_revisions import (
     FILE,
     FLAGS,
@@ -225,6 +226,15 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         for given in exclusions.judgements
         if given.answer == "blacklisted"
     }
+    originals = pool_in(sources, "originals") if "originals" in sources else None
+    theirs = {} if originals is None else originals.file_hashes
+
+    def elsewhere(image: str) -> str:
+        if originals is not None and image in theirs:
+            return originals.name
+        part = part_of(image)  # published verdicts name images of ImageNet
+        return "" if part == "candidate" else part
+
     known = resolved_duplicates(
         pool,
         exclusions.searches,
@@ -236,9 +246,9 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         }
         or None,
         photo=parameters.photo,
+        elsewhere=elsewhere,
     )
     unreviewed = known.unreviewed(list(classes))
-    originals = pool_in(sources, "originals") if "originals" in sources else None
     candidates: dict[str, list[Candidate]] = {label: [] for label in classes.values()}
     for listed in (originals and images_by_class(originals), previous and previous.by_class):
         for label in listed or ():

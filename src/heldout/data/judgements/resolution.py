@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -495,16 +495,22 @@ def resolved_duplicates(
     *,
     frequencies: Mapping[str, float] | None = None,
     photo: str | None = None,
+    elsewhere: Callable[[str], str] = lambda image_id: "",
 ) -> NearDuplicates:
     """:func:`near_duplicates` from what searches found and people said, without a workspace.
 
     ``judgements``   those that stand, of the questions duplicate and review
     ``frequencies``  how often people selected an image for its class
+    ``elsewhere``    the other set that an image is of which is not of this one and was not searched for;
+                     "" where that is not known. What people call a duplicate of it does not stay.
     """
     said = list(judgements)
     answers = [given for given in said if given.question == "duplicate"]
     verdicts = current_verdicts(answers, _files(testset, searches, answers))
     pairs = decided_pairs(testset, searches, verdicts)
+    pairs += _pairs_elsewhere(
+        testset, verdicts, elsewhere, {(p.image_id, p.other_id) for p in pairs}
+    )
     images = {(given.answer, given.subject.get("image_id", "")) for given in said}
     selection = Priorities(
         overrides={image for answer, image in images if answer == "keep"},
@@ -517,6 +523,32 @@ def resolved_duplicates(
         photos = {image: str(of) for image, of in column(testset, photo).items()}
     graph = graph_of(pairs, selection, photos=photos)
     return NearDuplicates(testset, searches, verdicts, pairs, graph)
+
+
+def _pairs_elsewhere(
+    testset: TestSet,
+    verdicts: Mapping[tuple[str, str], PairVerdict],
+    elsewhere: Callable[[str], str],
+    known: Collection[tuple[str, str]],
+) -> list[Pair]:
+    """Duplicates of images of other sets that no search has compared, by what people said."""
+    ours = testset.file_hashes
+    return [
+        Pair(
+            image_id=image,
+            other_id=other,
+            reference=reference,
+            decision="duplicate",
+            by=verdict.who,
+            when=verdict.when,
+        )
+        for names, verdict in sorted(verdicts.items())
+        if verdict.answer == "duplicate"
+        for image, other in (names, names[::-1])
+        if image in ours and other not in ours and (image, other) not in known
+        for reference in [elsewhere(other)]
+        if reference
+    ]
 
 
 def inherited_searches(testset: TestSet, workspace: Workspace) -> list[Neighbours]:
