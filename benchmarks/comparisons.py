@@ -32,7 +32,7 @@ from machine import describe, write_result
 
 BINS = 15
 LEVEL = 0.95
-WORLDS = {2: 800, 13: 320, 40: 128, 100: 64}
+WORLDS = {2: 3200, 13: 1600, 40: 800, 100: 480}
 MODELS = tuple(WORLDS)
 PARTS = 8
 """Worlds are drawn in so many parts, each with a seed of its own, whatever the number of cores."""

@@ -159,7 +159,9 @@ def test_an_image_of_two_rows_counts_once_in_classwise_ece() -> None:
 
 
 def test_classwise_ece_at_its_limits() -> None:
-    sure = single_label([0, 1], 2, {"right": [(99, -99), (-99, 99)], "wrong": [(-99, 99), (99, -99)]})
+    sure = single_label(
+        [0, 1], 2, {"right": [(99, -99), (-99, 99)], "wrong": [(-99, 99), (99, -99)]}
+    )
     (measured,) = measure(world_testset(sure), sure.predictions(), metrics=["ece_classwise"])
     assert measured.estimates() == pytest.approx([0.0, 1.0], abs=1e-12)
     (record,) = compare(measured, [("wrong", "right")])
