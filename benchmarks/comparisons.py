@@ -5,7 +5,7 @@ two differ? With 2, 13, 40 and 100 models, on images drawn one by one and in clu
 observed against the rest (``eval``), each against the first (``compare``), all pairs, ranks, two test
 sets at once, and slices beside the whole set. Beside each the methods of before: Holm within one test
 set, of the pairs that are shown. A row passes if the 99 % lower binomial limit of its share is not
-above 5 %.
+above 5 %. Models that clusters sway unlike are beyond that claim, and have a table of their own.
 
 Run: ``python benchmarks/comparisons.py [--quick]``. Writes benchmarks/results/comparisons.md.
 """
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -40,20 +41,24 @@ PARTS = 8
 
 @dataclass(frozen=True)
 class Design:
-    """How images are drawn."""
+    """How images are drawn; ``swayed``: clusters sway every other model more than the rest."""
 
     name: str
     images: int
     clusters: int = 0
-    uneven: bool = False
+    sizes: Literal["even", "geometric", "half"] = "even"
+    swayed: bool = False
 
 
 DESIGNS = (
     Design("1,000 images", 1000),
     Design("100 images", 100),
     Design("8 clusters of 20", 160, 8),
-    Design("12 uneven clusters", 240, 12, uneven=True),
+    Design("12 uneven clusters", 240, 12, sizes="geometric"),
     Design("50 clusters of 20", 1000, 50),
+    Design("12 clusters, one of half of the images", 240, 12, sizes="half"),
+    Design("12 clusters of 20, models swayed unlike", 240, 12, swayed=True),
+    Design("50 clusters of 20, models swayed unlike", 1000, 50, swayed=True),
 )
 
 
@@ -66,16 +71,21 @@ def outcomes(
         mean = design.images / design.clusters
         sizes = (
             rng.geometric(1 / mean, design.clusters)
-            if design.uneven
+            if design.sizes == "geometric"
             else 1 + rng.poisson(mean - 1, design.clusters)
         )
+        if design.sizes == "half":
+            sizes[0] = sizes[1:].sum()
         cluster = np.repeat(np.arange(design.clusters), sizes)
     n = design.images if cluster is None else len(cluster)
     z = np.sqrt(0.5) * rng.standard_normal((n, 1)) + np.sqrt(0.5) * rng.standard_normal((n, models))
     if cluster is not None:  # a cluster has an ease of its own, for all models and for each
         own = rng.standard_normal((design.clusters, models))
         shared = rng.standard_normal((design.clusters, 1))
-        z = np.sqrt(0.6) * z + (np.sqrt(0.2) * shared + np.sqrt(0.2) * own)[cluster]
+        sway = np.full(models, 0.2)
+        if design.swayed:
+            sway[::2] = 0.5
+        z = np.sqrt(0.8 - sway) * z + (np.sqrt(0.2) * shared + np.sqrt(sway) * own)[cluster]
     return z < ndtri(accuracy), cluster
 
 
@@ -194,27 +204,31 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261119)
     options = parser.parse_args()
     start, scale = time.perf_counter(), 0.1 if options.quick else 1.0
-    rows, failed = [], []
+    rows, short, failed = [], [], []
 
     def row(
-        setting: str, models: str, kind: str, now: Sequence[bool], then: Sequence[bool] | None
+        setting: str,
+        models: str,
+        kind: str,
+        now: Sequence[bool],
+        then: Sequence[bool] | None,
+        swayed: bool = False,
     ) -> None:
         k, n = sum(now), len(now)
         low = clopper_pearson(k, n, level=0.98).low  # one-sided 99 %
-        rows.append(
-            (
-                setting,
-                models,
-                kind,
-                f"{100 * k / n:.1f} %",
-                f"{100 * low:.1f} %",
-                f"{n:,}",
-                "" if then is None else f"{100 * sum(then) / n:.1f} %",
-            )
+        line = (
+            setting,
+            models,
+            kind,
+            f"{100 * k / n:.1f} %",
+            f"{100 * low:.1f} %",
+            f"{n:,}",
+            "" if then is None else f"{100 * sum(then) / n:.1f} %",
         )
-        print(*rows[-1], sep=" | ", flush=True)
-        if low > 1 - LEVEL:
-            failed.append(rows[-1])
+        print(*line, sep=" | ", flush=True)
+        (short if swayed else rows).append(line)
+        if low > 1 - LEVEL and not swayed:
+            failed.append(line)
 
     seeds = range(options.seed, options.seed + PARTS)
     with ProcessPoolExecutor() as pool:
@@ -225,7 +239,8 @@ def main() -> None:
                 found = [said for part in parts for said in part.result()]
                 for kind in dict.fromkeys(said[0] for said in found):
                     now, then = zip(*(said[1:] for said in found if said[0] == kind), strict=True)
-                    row(design.name, str(models), kind, now, None if kind == "ranks" else then)
+                    about = design.name, str(models), kind
+                    row(*about, now, None if kind == "ranks" else then, design.swayed)
         for n in (300, 1000, 5000):
             count = max(2, int(320 * scale / PARTS))
             parts = [pool.submit(calibrated_worlds, seed, n, count) for seed in seeds]
@@ -244,7 +259,11 @@ def main() -> None:
         "bootstrap of the difference for ECE). Interval and p of every comparison agreed.\n\n"
         f"{table(rows, head)}\n\n"
         f"{'All rows pass' if not failed else f'{len(failed)} rows fail'}: the lower limit is not "
-        f"above 5 %. {describe()}; seed {options.seed}.\n",
+        f"above 5 %. {describe()}; seed {options.seed}.\n\n"
+        "## Where it falls short\n\n"
+        "Clusters sway every other model more than the rest. Differences of two such models are skewed, "
+        "which the turns of signs that the correction is drawn from do not know.\n\n"
+        f"{table(short, head)}\n",
     )
 
 
