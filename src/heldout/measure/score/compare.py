@@ -12,6 +12,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import (
     LEVEL,
+    NO_CLASSWISE,
     REPLICATES,
     IntervalOptions,
     calibration,
@@ -72,7 +73,7 @@ def contrasts(
     options = IntervalOptions(seed, replicates, level)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
     slices = {ALL: np.arange(len(measured))} if whole else {}
-    for partition in partitions(measured, by):
+    for partition in partitions(measured, () if measured.metric.classwise else by):
         parts = partition.slices().items()
         slices |= {name: rows for name, rows in parts if measured.has_weight(rows)}
     # In order of name: what is drawn must not depend on a model's place.
@@ -90,7 +91,8 @@ def contrasts(
             difference = tests.difference
         except NotApplicable as refused:  # such as one image, or three clusters
             reason = with_cluster_name(refused.message, cluster)
-            metric = replace(part.metric, debiased=part.metric.binned)
+            debiased = part.metric.binned and not part.metric.classwise
+            metric = replace(part.metric, debiased=debiased)
             values = replace(part, metric=metric).estimates()
             difference = values[:, None] - values
         records = tuple(
@@ -173,6 +175,8 @@ def _tests(
     # The draws depend on the slice alone, so that swapping two models turns the sign only.
     rng = generator(options.seed, part, f"compare {part.metric.name} {name}")
     kind = "paired score" if clusters is None else "paired cluster score"
+    if part.metric.classwise:
+        raise NotApplicable(NO_CLASSWISE, fix="compare ece")
     if part.metric.binned:
         return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
     tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 REPLICATES = 1000
 LEVEL = 0.95
+NO_CLASSWISE = (
+    "a classwise calibration error has no interval: resampling it takes the probability of every "
+    "class on every image"
+)
 MINIMUM_N = 20
 """Slices with fewer images are shown but never called the worst."""
 
@@ -93,6 +97,8 @@ def estimate(
         if part.counted and clusters is None:
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
+        elif part.metric.classwise:
+            raise NotApplicable(NO_CLASSWISE, fix="use ece or ece_debiased")
         elif part.metric.debiased:
             value, interval = _debiased(named, options, rng, clusters)
         elif part.metric.binned:
@@ -223,7 +229,8 @@ def scores(
     several rows for it, unless the metric averages over classes. What is too small for its kind of
     interval has none, and so has everything under ``cluster`` where there are too few clusters; the
     records say why. Under a weighted metric, a slice whose images weigh nothing has no record.
-    Precision and recall give a record for each class and are not sliced further.
+    Precision and recall give a record for each class and are not sliced further; nor is a
+    classwise calibration error.
     """
     options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:
@@ -240,7 +247,7 @@ def scores(
         ]
 
     records = some("all", np.arange(len(measured)))
-    for partition in partitions(measured, by):
+    for partition in partitions(measured, () if measured.metric.classwise else by):
         for name, rows in partition.slices().items():
             if measured.has_weight(rows):
                 records += some(name, rows)
