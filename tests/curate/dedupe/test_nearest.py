@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterator
@@ -89,9 +90,9 @@ def slow_distances(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Every pair as a distance is defined, of bytes in whole numbers."""
     if ours.dtype == np.uint8:
         wide = ours.astype(np.int64), theirs.astype(np.int64)
-        return np.array(
-            [[float(((x - y) ** 2).sum()) for y in wide[1]] for x in wide[0]]
-        ).reshape(len(ours), len(theirs))
+        return np.array([[float(((x - y) ** 2).sum()) for y in wide[1]] for x in wide[0]]).reshape(
+            len(ours), len(theirs)
+        )
     size = 1
     while size < ours.shape[1]:
         size *= 2
@@ -158,7 +159,10 @@ def test_distances_are_those_of_a_sum_in_float64(
     np.testing.assert_allclose(
         found.distances, np.take_along_axis(expected, found.rows, axis=1), rtol=1e-6, atol=0
     )
-    exact = sum((Fraction(float(x)) - Fraction(float(y))) ** 2 for x, y in zip(ours[0], theirs[0]))
+    exact = sum(
+        (Fraction(float(x)) - Fraction(float(y))) ** 2
+        for x, y in zip(ours[0], theirs[0], strict=True)
+    )
     place = int(np.flatnonzero(found.rows[0] == 0)[0])
     assert found.distances[0, place] == pytest.approx(float(exact), rel=1e-15, abs=0)
 
@@ -347,7 +351,9 @@ def test_lists_of_photographs(pictures: list[Any], features: str) -> None:
     for memory, threads in ((2**29, 2), (2**22, 1)):
         found = nearest(vectors, vectors, 30, device="cpu", threads=threads, memory=memory)
         assert_equal(found, slow_nearest(expected, 30))
-    assert (found.distances[:, 0] == 0).all() and (found.rows[:, 0] == np.arange(len(vectors))).all()
+    assert (found.distances[:, 0] == 0).all() and (
+        found.rows[:, 0] == np.arange(len(vectors))
+    ).all()
 
 
 # -------------------------------------------------------------------------------------- the bound
@@ -472,7 +478,7 @@ def test_parts_merge_to_the_whole(cuts: list[int], k: int, seed: int) -> None:
     ours, theirs = sides_of("few", 7, 50, 9, seed, 20)
     bounds = [0, *sorted(cuts), 50]
     parts = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         part = nearest(ours, theirs[start:stop], k, device="cpu", threads=1)
         parts.append(Nearest(np.where(part.rows < 0, -1, part.rows + start), part.distances))
     expected = slow_nearest(slow_distances(ours, theirs), k)

@@ -82,7 +82,7 @@ def merge(parts: Sequence[Nearest], k: int) -> Nearest:
     if (missing := k - rows.shape[1]) > 0:
         rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
         distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=math.inf)
-    order = np.lexsort((rows.astype(np.uint64), distances), axis=1)[:, :k]  # -1 is the largest
+    order = np.lexsort((rows, distances), axis=1)[:, :k]
     return Nearest(
         np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)
     )
