@@ -379,7 +379,7 @@ def jobs(side: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     others = pacs[::-1][: side - len(copies)]
     return {
         "photographs": (pixels(images), pixels(copies + others)),
-        "drawings": (pixels(drawn[::2][:side]), pixels(drawn[1::2][:side])),
+        "drawings": (pixels(drawn[::9][: side // 3]), pixels(drawn[1::9][: side // 3])),
     }
 
 
@@ -422,7 +422,7 @@ def dssim(side: int, rounds: int, lists: int) -> dict[str, Any]:
             for bound, threads in variants[
                 : None if turn == 0 else 2
             ]:  # without a bound it takes long
-                pairs = made.integers(0, side, (20, 2))
+                pairs = made.integers(0, len(theirs), (20, 2))
                 compare = partial(
                     nearest_dssim, ours, theirs, K, bound=bound, device="cpu", threads=threads
                 )
@@ -430,7 +430,10 @@ def dssim(side: int, rounds: int, lists: int) -> dict[str, Any]:
                 peer, _ = timed(one_by_one)
                 mine, found[bound, threads] = timed(compare)
                 took[bound, threads].append(
-                    (Took(*(t / len(pairs) for t in peer)), Took(*(t / side**2 for t in mine)))
+                    (
+                        Took(*(t / len(pairs) for t in peer)),
+                        Took(*(t / len(ours) / len(theirs) for t in mine)),
+                    )
                 )
                 if not same_lists(found[bound, threads], exact, bound):
                     raise SystemExit(f"{name}, bound {bound}: lists differ from scikit-image's")
@@ -453,7 +456,7 @@ def dssim(side: int, rounds: int, lists: int) -> dict[str, Any]:
             least = min(least, cpu if (name, bound) == ("photographs", BOUND) else math.inf)
             rows.append(
                 [
-                    f"{name}, {side} × {side}",
+                    f"{name}, {len(ours)} × {len(theirs)}",
                     "none" if bound == math.inf else f"{bound}",
                     f"{threads}",
                     *(f"{value:.1f}" for value in microseconds),
@@ -497,7 +500,7 @@ def peak() -> float:
     line = next(
         line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line
     )
-    return int(line.split()[1]) / 1000
+    return int(line.split()[1]) * 1024 / 1e6
 
 
 def searched(folder: Path, n: int, d: int) -> dict[str, float]:

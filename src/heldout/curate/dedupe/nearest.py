@@ -495,7 +495,8 @@ class NumpyArrays:
         rows = quarter // (4 * (d + 16) if floats else 4 * _EXACT * self.threads)
         cached = 2**24 // (4 * (d + 16) if floats else 4 * _EXACT)
         wide = max(1, min(4096, cached, rows, 2 * math.isqrt(area)))
-        return max(1, min(512, area // wide)), wide, max(1, rows), quarter // 32
+        # More candidates at once save little, and each has pairs that wait.
+        return max(1, min(512, area // wide)), wide, max(1, min(8192, rows)), quarter // 32
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """Itself."""
