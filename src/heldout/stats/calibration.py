@@ -21,6 +21,8 @@ from heldout.stats.multiple import PairTests
 
 LEAST_IMAGES = 300
 """On fewer images noise is as large as any usual calibration error: no interval, no test."""
+LEAST_CLUSTERS = 200
+"""Differences over 40 to 120 clusters have intervals that cover 92 %."""
 
 
 def debiased_error(
@@ -88,6 +90,12 @@ class CalibrationErrors:
         """Tests of all pairs of models; the interval is both differences ± t standard errors."""
         from scipy.special import stdtr
 
+        if (clusters := int(self.degrees) + 1) < LEAST_CLUSTERS:
+            raise NotApplicable(
+                f"{clusters} clusters are too few for a difference of calibration errors, which needs "
+                f"{LEAST_CLUSTERS}",
+                fix="compare nll or brier",
+            )
         drawn = self.replicates - self.replicates.mean(axis=0)
         products = drawn.T @ drawn / (len(drawn) - 1.0)
         spread = np.diag(products)[:, None] + np.diag(products) - 2.0 * products

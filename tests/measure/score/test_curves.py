@@ -436,15 +436,16 @@ def test_an_interval_does_not_depend_on_which_other_models_are_there() -> None:
         assert (alone[name].low, alone[name].high) == pytest.approx(ends, rel=1e-12)
 
 
-def test_a_crossing_where_nothing_varies_has_no_interval() -> None:
+def test_a_crossing_where_nothing_varies_is_not_exact() -> None:
     world = factor_world(
         {"size": [1.0, 2.0, 3.0]},
         lambda image, _: float(image["size"] > 1.5),
         objects=9,
     )
     found = numbers(read(world, ["size"]))["critical_value"]
-    assert (found.value, found.low, found.high, found.interval) == (1.5, None, None, None)
-    assert found.reason == "nothing varies beside it, which hides the spread"
+    assert found.value == 1.5 and found.low is not None and found.high is not None
+    # Nine objects could hide some that are right at 1, or wrong at 2: not more than every fourth.
+    assert 1.25 < found.low < 1.45 and 1.55 < found.high < 1.75
 
 
 @pytest.mark.parametrize("cluster", [None, "object"])
