@@ -191,7 +191,7 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def clustered(rng: np.random.Generator, scale: float, *, uneven: bool = False) -> Iterator[Row]:
     """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or geometric."""
-    batches, columns = max(1, int(16 * scale)), 50
+    batches, columns = max(1, int(40 * scale)), 50
     for count in (8, 12, 20, 25, 50, 100, 200):
         for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
             methods = (
@@ -514,9 +514,9 @@ def curves(rng: np.random.Generator, scale: float) -> Iterator[Row]:
                         tallies[name].add(interval, true[at])
             shape = {0: "flat", 9: "rising", 40: "steep", 100: "nearly a step"}[slope]
             setting = f"{objects} objects, spread {spread:g} on the logit, {shape} curve"
-            yield tallies["area"].row(setting, "**area under the curve**")
+            yield tallies["area"].row(setting, "**area under the curve**", objects)
             if slope:
-                yield tallies["critical"].row(setting, "**critical value**")
+                yield tallies["critical"].row(setting, "**critical value**", objects)
             yield tallies["naive"].row(setting, "worst value, as if chosen before (wrong)")
             yield tallies["worst"].row(setting, "**worst value**")
 
@@ -691,7 +691,7 @@ def robustness(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Slopes of 1 on probit axes; models spread around an accuracy of 76 % by ``spread`` points."""
-    simulations = max(40, int(400 * scale))
+    simulations = max(40, int(1000 * scale))
     for models, n, spread, films in (
         (67, 300, 3, None),
         (67, 300, 6, None),
@@ -859,9 +859,9 @@ HEAD = """\
 Written by `python benchmarks/interval_coverage.py`. *Error* is one Monte Carlo standard error, in
 points; *below* and *above* are the shares of intervals wholly below and above the truth; *width*
 is the median. *Oracle* is what the estimate itself spans from its 2.5 % to its 97.5 % point: the
-width of an interval that knows all but the truth. For means over clusters that is widened to t, as an
-oracle has to that learns from the clusters how far they spread: by 1.21 with 8, 1.07 with 20, 1.03 with
-50. Methods in bold are what `heldout` uses there.
+width of an interval that knows all but the truth. For means over clusters, and curves over objects,
+that is widened to t, as it is for an oracle that learns from the clusters how far they spread: by 1.21
+with 8, 1.07 with 20, 1.03 with 50. Methods in bold are what `heldout` uses there.
 """
 
 

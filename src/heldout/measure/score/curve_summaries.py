@@ -328,8 +328,8 @@ def first_crossing(
     order = slice(None, None, -1 if back else None)
     numbers, curve = numbers[order], means.value[order, column]
     units = means.clusters[order].astype(np.float64)
-    between = (units * curve + _ADDED) / (units + 2.0 * _ADDED)
-    unseen = np.maximum(between * (1.0 - between) - curve * (1.0 - curve), 0.0) / units
+    inner = (units * curve + _ADDED) / (units + 2.0 * _ADDED)
+    unseen = np.maximum(inner * (1.0 - inner) - curve * (1.0 - curve), 0.0) / units
     covariance = means.covariance[column][order, order] + np.diag(unseen)
     top = int(curve.argmax())
     if curve[top] <= 0:
