@@ -191,7 +191,7 @@ def plain(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def clustered(rng: np.random.Generator, scale: float, *, uneven: bool = False) -> Iterator[Row]:
     """Accuracy of a cluster is Beta with the given correlation; sizes even (Poisson) or geometric."""
-    batches, columns = max(1, int(40 * scale)), 50
+    batches, columns = max(1, int(24 * scale)), 50
     for count in (8, 12, 20, 25, 50, 100, 200):
         for correlation, p in ((0.05, 0.76), (0.3, 0.76), (0.3, 0.95), (0.8, 0.5)):
             methods = (
@@ -585,7 +585,7 @@ def consistency(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def calibration_difference(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """A sharp and a flat model; the gap between confidence and accuracy is the same at each."""
-    for n, films in ((300, 0), (1000, 0), (5000, 0), (4000, 200), (1200, 60)):
+    for n, films in ((300, 0), (1000, 0), (5000, 0), (10_000, 500), (1200, 60)):
         film = np.arange(n) // 20 if films else np.arange(n)
         for first, second in ((0.0, 0.0), (0.05, 0.05), (0.1, 0.03)):
             tally = Tally()
@@ -691,7 +691,7 @@ def robustness(rng: np.random.Generator, scale: float) -> Iterator[Row]:
 
 def fits(rng: np.random.Generator, scale: float) -> Iterator[Row]:
     """Slopes of 1 on probit axes; models spread around an accuracy of 76 % by ``spread`` points."""
-    simulations = max(40, int(1000 * scale))
+    simulations = max(40, int(600 * scale))
     for models, n, spread, films in (
         (67, 300, 3, None),
         (67, 300, 6, None),

@@ -21,8 +21,8 @@ from heldout.stats.multiple import PairTests
 
 LEAST_IMAGES = 300
 """On fewer images noise is as large as any usual calibration error: no interval, no test."""
-LEAST_CLUSTERS = 200
-"""Differences over 40 to 120 clusters have intervals that cover 92 %."""
+LEAST_CLUSTERS = 500
+"""Differences over 40 to 200 clusters have intervals that cover 92 to 94 %."""
 
 
 def debiased_error(
