@@ -80,6 +80,7 @@ class CalibrationErrors:
     ``degrees``  degrees of freedom of the errors, by images or clusters
     """
 
+    n: int
     value: FloatArray
     other: FloatArray
     error: FloatArray
@@ -90,7 +91,8 @@ class CalibrationErrors:
         """Tests of all pairs of models; the interval is both differences ± t standard errors."""
         from scipy.special import stdtr
 
-        if (clusters := int(self.degrees) + 1) < LEAST_CLUSTERS:
+        clusters = int(self.degrees) + 1
+        if clusters < min(LEAST_CLUSTERS, self.n):
             raise NotApplicable(
                 f"{clusters} clusters are too few for a difference of calibration errors, which needs "
                 f"{LEAST_CLUSTERS}",
@@ -155,7 +157,8 @@ class BinnedGaps:
         parts = zip(np.moveaxis(drawn, 1, 0), self.error, self.share, strict=True)
         again = np.stack([debiased_error(*part) for part in parts], axis=1)
         error = again.std(axis=0, ddof=1)
-        return CalibrationErrors(self.debiased(), self.debiased(0.5), error, again, self.degrees)
+        found = self.debiased(), self.debiased(0.5)
+        return CalibrationErrors(self.n, *found, error, again, self.degrees)
 
 
 def binned_gaps(

@@ -219,6 +219,8 @@ def test_calibration_errors_over_few_clusters_have_no_test_of_difference() -> No
     assert record.low is None and record.p is None
     assert "60 clusters (film) are too few for a difference" in str(record.reason)
     assert all(r.low is not None for r in scores(debiased, cluster="film", replicates=50))
+    (alone,) = compare(ece.select(np.arange(300)), [("a", "b")], replicates=50)
+    assert alone.low is not None and alone.p is not None
 
 
 def test_a_debiased_calibration_error_is_a_metric() -> None:
