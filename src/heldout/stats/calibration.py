@@ -70,7 +70,7 @@ def debiased_error(
 
 @dataclass(frozen=True, eq=False)
 class CalibrationErrors:
-    """Debiased calibration errors of many models on the same images.
+    """Debiased calibration errors of many models on the same ``n`` images.
 
     ``value``    (models,)
     ``other``    (models,): with the bins believed as soon as they leave the line at all. Bins that
