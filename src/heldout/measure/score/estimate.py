@@ -1,8 +1,9 @@
 """Score records: estimates with intervals for the whole set, slices and classes, and ranks.
 
-k of n images: Wilson. Everything else is resampled: means and means of class
-means by the bootstrap over images, inside classes where classes are averaged, whole clusters at a
-time where a cluster column is named; a calibration error with its bins held in place.
+k of n images: Wilson; a mean log loss: limits that know what a wrong answer costs. Everything else is
+resampled: means and means of class means by the bootstrap over images, inside classes where classes
+are averaged, whole clusters at a time where a cluster column is named; a calibration error with its
+bins held in place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Count
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.metrics import BINS
+from heldout.measure.score.metrics import BINS, nll_rows
 from heldout.measure.score.records import Score, estimated
 from heldout.measure.score.slices import (
     Partition,
@@ -27,6 +28,7 @@ from heldout.measure.score.slices import (
 )
 from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
 from heldout.stats.intervals import Interval, interval_from_replicates, t_quantile, wilson
+from heldout.stats.log_loss import mean_log_loss
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
 if TYPE_CHECKING:
@@ -103,6 +105,10 @@ def estimate(
             value, interval = _debiased(named, options, rng, clusters)
         elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
+        elif part.metric.values is nll_rows:
+            value, interval = mean_log_loss(
+                named.values, level=options.level, clusters=clusters, weights=named.weights
+            )
         else:
             design = sampling_design(named, clusters)
             draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
