@@ -1,0 +1,330 @@
+"""Composition of grids: against a slow restatement of the rules, and against the real HITs."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heldout.core.errors import UserError
+from heldout.curate.crowd.grids import (
+    Control,
+    Controls,
+    GridSizes,
+    ImageGrid,
+    compose,
+    compose_special,
+)
+from heldout.curate.crowd.selection import Candidate
+from heldout.data.labels.label_space import LabelSpace
+from heldout.data.labels.wordnet import SpaceDistances
+from heldout.data.published.imagenetv2 import read_order
+from heldout.data.published.imagenetv2_grids import PublishedGrid, read_candidates, read_grids
+
+CLASSES = ("cat", "dog", "owl")
+NEXT = {"cat": "dog", "dog": "owl", "owl": "cat"}
+
+
+def candidates_of(counts: Mapping[str, int], seed: int = 0) -> list[Candidate]:
+    """So many candidates of each class, classes mixed as in the published lists."""
+    listed = [Candidate(f"{label}-{n:02}", label) for label, k in counts.items() for n in range(k)]
+    random.Random(seed).shuffle(listed)
+    return listed
+
+
+def controls_of(count: int) -> Controls:
+    originals = {label: [f"{label}/{n}" for n in range(count)] for label in CLASSES}
+    return Controls.of_originals(originals, CLASSES, lambda label: (label, NEXT[label]))
+
+
+def restated(
+    candidates: Sequence[Candidate], controls: Controls, sizes: GridSizes, seed: int
+) -> Iterator[PublishedGrid]:
+    """What the published program does, step by step and on names alone."""
+    stream = np.random.RandomState(seed)
+    for label in dict.fromkeys(label for _, label in candidates):
+        images = [image for image, other in candidates if other == label]
+        chunks = [images[k : k + sizes.candidates] for k in range(0, len(images), sizes.candidates)]
+        short = len(chunks[-1])
+        if len(chunks) > 1 and short < sizes.candidates:
+            for place in stream.choice(
+                len(images) - short, sizes.candidates - short, replace=False
+            ):
+                chunks[-1].append(images[place])
+        for chunk in chunks:
+            missing = sizes.candidates - len(chunk)
+            sides = []
+            for known, wanted in (
+                (controls.positive[label], sizes.positive + math.ceil(missing / 2)),
+                (controls.negative[label], sizes.negative + math.floor(missing / 2)),
+            ):
+                places = stream.choice(len(known), min(wanted, len(known)), replace=False)
+                sides.append([known[place].name for place in places])
+            shown = chunk + sides[0] + sides[1]
+            stream.shuffle(shown)
+            yield PublishedGrid(
+                wnid=label,
+                images_to_label=chunk,
+                images_pos_control=sides[0],
+                images_neg_control=sides[1],
+                images_all=shown,
+                uuid="",
+            )
+
+
+def content(grid: PublishedGrid | ImageGrid) -> tuple[object, ...]:
+    """All that was composed, without who submitted it when."""
+    shown = grid.published() if isinstance(grid, ImageGrid) else grid
+    return (
+        shown.wnid,
+        shown.images_to_label,
+        shown.images_pos_control,
+        shown.images_neg_control,
+        shown.images_all,
+    )
+
+
+COUNTS = st.fixed_dictionaries({label: st.integers(0, 20) for label in CLASSES})
+SIZES = st.builds(GridSizes, st.integers(1, 7), st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=150)
+@given(counts=COUNTS, sizes=SIZES, known=st.integers(3, 9), seed=st.integers(0, 99))
+def test_legacy_is_the_published_program(
+    counts: dict[str, int], sizes: GridSizes, known: int, seed: int
+) -> None:
+    candidates, controls = candidates_of(counts), controls_of(known)
+    made = compose(candidates, controls, sizes=sizes, seed=seed, legacy=True)
+    expected = list(restated(candidates, controls, sizes, seed))
+    assert [content(grid) for grid in made] == [content(grid) for grid in expected]
+
+
+@settings(max_examples=150)
+@given(
+    counts=COUNTS,
+    sizes=SIZES,
+    known=st.integers(3, 9),
+    seed=st.integers(0, 99),
+    legacy=st.booleans(),
+)
+def test_what_holds_of_every_composition(
+    counts: dict[str, int], sizes: GridSizes, known: int, seed: int, legacy: bool
+) -> None:
+    candidates, controls = candidates_of(counts), controls_of(known)
+    made = compose(candidates, controls, sizes=sizes, seed=seed, legacy=legacy)
+    assert len({grid.grid for grid in made}) == len(made)
+    for label, count in counts.items():
+        listed = [image for image, other in candidates if other == label]
+        if not legacy:
+            listed = sorted(listed)
+        grids = [grid for grid in made if grid.class_id == label]
+        assert [grid.number for grid in grids] == list(range(1, len(grids) + 1))
+        assert len(grids) == math.ceil(count / sizes.candidates)
+        first = [image for g in grids for image in g.candidates[: g.asked - g.topped_up]]
+        assert first == listed  # everything is asked about, in order
+        for grid in grids:
+            repeated = grid.candidates[grid.asked - grid.topped_up :]
+            assert len(set(grid.candidates)) == grid.asked
+            assert set(repeated) <= set(listed[: (len(grids) - 1) * sizes.candidates])
+            missing = sizes.candidates - grid.asked
+            assert not missing or len(grids) == 1
+            assert grid.positives == min(sizes.positive + (missing + 1) // 2, known)
+            assert grid.negatives == min(sizes.negative + missing // 2, known)
+            assert {control.class_id for control in grid.positive} <= {label}
+            assert {control.class_id for control in grid.negative} <= {NEXT[label]}
+            shown = Counter(slot.role for slot in grid.slots)
+            assert shown["candidate"] == grid.asked and shown["positive"] == grid.positives
+            assert sorted(grid.names) == sorted(
+                [*grid.candidates, *(c.name for c in grid.positive + grid.negative)]
+            )
+            assert tuple(slot.image_id for slot in grid.slots) == grid.names
+
+
+@settings(max_examples=50)
+@given(counts=COUNTS, sizes=SIZES, order=st.integers(0, 99))
+def test_a_grid_depends_on_its_class_alone(
+    counts: dict[str, int], sizes: GridSizes, order: int
+) -> None:
+    controls = controls_of(9)
+    made = compose(candidates_of(counts), controls, sizes=sizes, seed=5)
+    assert compose(candidates_of(counts, order), controls, sizes=sizes, seed=5) == made
+    alone = [Candidate(f"dog-{n:02}", "dog") for n in range(counts["dog"])]
+    dogs = [grid for grid in made if grid.class_id == "dog"]
+    assert compose(alone, controls, sizes=sizes, seed=5) == dogs
+
+
+def test_seeds_and_classes_draw_differently() -> None:
+    candidates, controls = candidates_of({"cat": 5, "dog": 5}), controls_of(9)
+    orders = [grid.order for seed in (0, 1) for grid in compose(candidates, controls, seed=seed)]
+    assert len(set(orders)) == 4
+
+
+def test_without_controls_a_short_chunk_stays_short() -> None:
+    (grid,) = compose(candidates_of({"cat": 5}), None)
+    assert sorted(grid.names) == [f"cat-{n:02}" for n in range(5)]
+    assert grid.positives == grid.negatives == 0
+
+
+def test_a_grid_without_its_controls_is_refused() -> None:
+    few = Controls.of_marks([("x", "cat", "positive"), ("y", "cat", "negative")])
+    with pytest.raises(UserError, match="1 positive controls of class cat, and a grid shows 3"):
+        compose(candidates_of({"cat": 5}), few)
+    (grid,) = compose(candidates_of({"cat": 5}), few, sizes=GridSizes(42, 1, 1))
+    assert grid.positive == (Control("cat", 0, "x"),)  # there are no more for the missing ones
+    for marks, said in (
+        ([("x", "cat", "maybe")], "is 'maybe'"),
+        ([("x", "cat", "positive"), ("x", "cat", "negative")], "marked twice"),
+    ):
+        with pytest.raises(UserError, match=said):
+            Controls.of_marks(marks)
+
+
+def test_unknown_controls_are_named_by_class_and_index() -> None:
+    originals: dict[str, list[str | None]] = {"cat": ["c0", None], "dog": [None] * 3}
+    controls = Controls.of_originals(originals, ["cat"], lambda label: ("cat", "eel", "dog"))
+    (grid,) = compose([Candidate("a", "cat")], controls, sizes=GridSizes(1, 2, 2))
+    assert sorted(c.name for c in grid.positive) == ["c0", "cat#1"]
+    assert {c.name.partition("#")[0] for c in grid.negative} == {"dog"}
+    slot = next(s for s in grid.to_dict()["slots"] if s["class_id"] == "cat" and s["index"] == 1)
+    assert slot == {"role": "positive", "image_id": None, "class_id": "cat", "index": 1}
+
+
+# special grids
+
+
+@settings(max_examples=100)
+@given(
+    counts=COUNTS,
+    known=st.integers(1, 30),
+    done=st.fixed_dictionaries({label: st.integers(0, 12) for label in CLASSES}),
+    wanted=st.integers(1, 12),
+    legacy=st.booleans(),
+)
+def test_special_grids_reach_the_wanted_number(
+    counts: dict[str, int], known: int, done: dict[str, int], wanted: int, legacy: bool
+) -> None:
+    controls, sizes = controls_of(known), GridSizes(9, 2, 1)
+    annotated = {k: [c.name for c in controls.positive[k][:n]] for k, n in done.items()}
+    made = compose_special(
+        candidates_of(counts), controls, annotated, originals=wanted, sizes=sizes, legacy=legacy
+    )
+    for label in CLASSES:
+        grids = [grid for grid in made if grid.class_id == label]
+        fresh = [control.name for grid in grids for control in grid.positive]
+        assert len(set(fresh)) == len(fresh) and not set(fresh) & set(annotated[label])
+        had = len(annotated[label])
+        assert had + len(fresh) >= min(wanted, known)
+        assert bool(grids) == (had < min(wanted, known))
+        # One grid fewer would not do.
+        assert not grids or had + len(fresh) - grids[-1].positives < wanted
+        for grid in grids:
+            assert grid.positives == 4 or grid is grids[-1]
+            assert grid.asked == min(4, counts[label])
+            assert grid.negatives == min(12 - 4 - grid.asked, known)
+
+
+def test_legacy_special_grids_draw_from_one_generator() -> None:
+    candidates, controls = candidates_of({"cat": 30, "dog": 3, "owl": 30}), controls_of(50)
+    annotated = {
+        label: [c.name for c in controls.positive[label][:n]]
+        for label, n in (("cat", 19), ("dog", 7), ("owl", 20))
+    }
+    rng = random.Random(674517721)
+    expected = []
+    for label, asked in (("cat", 16), ("dog", 3)):
+        left = [c.name for c in controls.positive[label] if c.name not in annotated[label]]
+        positive = rng.sample(left, 16)
+        chosen = rng.sample([image for image, other in candidates if other == label], asked)
+        others = [control.name for control in controls.negative[label]]
+        expected.append((label, chosen, positive, rng.sample(others, 32 - asked)))
+    made = compose_special(candidates, controls, annotated, seed=674517721, legacy=True)
+    assert [content(grid)[:4] for grid in made] == expected
+    assert all(len(set(grid.names)) == 48 for grid in made)
+
+
+# the real HITs
+
+
+@pytest.fixture(scope="module")
+def nearest() -> dict[str, str]:
+    distances = SpaceDistances(LabelSpace.load("imagenet-1k"))
+    return {label: distances.most_similar(label, 2)[1] for label in distances.space.ids}
+
+
+def runs(folder: Path) -> Iterator[tuple[str, list[PublishedGrid], list[Candidate]]]:
+    """Every file of HITs that has a list with its candidates, and these with their classes."""
+    lists = [read_candidates(path) for path in sorted((folder / "hit_candidates").glob("*.json"))]
+    for path in sorted((folder / "hits").glob("*.json")):
+        hits = read_grids(path)
+        classes = {image: grid.wnid for grid in hits for image in grid.images_to_label}
+        for listed in lists:
+            if set(listed) == set(classes):
+                yield path.name, hits, [Candidate(image, classes[image]) for image in listed]
+
+
+@pytest.mark.shared
+def test_real_hits_are_reproduced(shared_data: Path, nearest: dict[str, str]) -> None:
+    """Chunks, top-ups and slots exactly; controls as indices into one order per class."""
+    folder = shared_data / "imagenetv2"
+    class_of = dict(read_order(folder / "datasets/imagenet-validation-original.json"))
+    originals: dict[str, list[str | None]] = {label: [None] * 50 for label in nearest}
+    controls = Controls.of_originals(originals, nearest, lambda label: (label, nearest[label]))
+    order: dict[tuple[str, int], str] = {}
+    files, grids, drawn_again = set(), 0, 0
+    for name, hits, candidates in runs(folder):
+        made = compose(candidates, controls, legacy=True)
+        assert len(made) == len(hits), name
+        for grid, hit in zip(made, hits, strict=True):
+            drawn = grid.positive + grid.negative
+            real = [*hit.images_pos_control, *hit.images_neg_control]
+            assert (grid.class_id, list(grid.candidates)) == (hit.wnid, hit.images_to_label)
+            assert len(grid.positive) == len(hit.images_pos_control)
+            image_of = {c.name: image for c, image in zip(drawn, real, strict=True)}
+            assert [image_of.get(name, name) for name in grid.names] == hit.images_all
+            for control, image in zip(drawn, real, strict=True):
+                assert class_of[image] == control.class_id
+                place = (control.class_id, control.index)
+                drawn_again += place in order
+                assert order.setdefault(place, image) == image
+        files.add(name)
+        grids += len(hits)
+    assert (len(files), grids) == (20, 875)
+    assert len(set(order.values())) == len(order)  # one order per class: no image has two places
+    assert (len(order), drawn_again) == (4298, 1458)
+
+
+@pytest.mark.shared
+def test_special_grids_have_the_published_composition(
+    shared_data: Path, nearest: dict[str, str]
+) -> None:
+    """The grids themselves are not among the shared HITs; their images are, as a table."""
+    folder = shared_data / "imagenetv2"
+    class_of = dict(read_order(folder / "datasets/imagenet-validation-original.json"))
+    path = folder / "metadata/additional_pos_val_images_for_20_per_wnid.json"
+    published = json.loads(path.read_text())
+    by_class: dict[str, list[str | None]] = {}
+    for image, label in class_of.items():
+        by_class.setdefault(label, []).append(image)
+    controls = Controls.of_originals(by_class, published, lambda label: (label, nearest[label]))
+    candidates = [
+        Candidate(f"{label}-{n}", label)
+        for label, images in published.items()
+        for n in range(len(images["candidates"]))
+    ]
+    made = compose_special(candidates, controls, dict.fromkeys(published, ()), originals=16)
+    assert len(made) == 249
+    for grid in made:
+        real = published[grid.class_id]
+        counts = (grid.positives, grid.asked, grid.negatives)
+        assert counts == tuple(len(real[k]) for k in ("pos_control", "candidates", "neg_control"))
+        assert {class_of[image] for image in real["pos_control"]} == {grid.class_id}
+        assert {class_of[image] for image in real["neg_control"]} == {nearest[grid.class_id]}
+    assert Counter(grid.asked for grid in made) == {16: 248, 14: 1}
