@@ -131,7 +131,7 @@ def test_in_the_published_order(run: Run, place: Path) -> None:
     written = read_grids(Path("grids.json"))
     listed = read_candidates(Path("candidates.json"))
     classes = json.loads((place / "classes.json").read_text())
-    assert [g.wnid for g in written][0] == classes[listed[0]]
+    assert written[0].wnid == classes[listed[0]]
     assert written[0].images_to_label == [i for i in listed if classes[i] == written[0].wnid][:5]
     assert all("#" in name for g in written for name in g.images_pos_control)
 

@@ -128,20 +128,22 @@ def test_what_holds_of_every_composition(
         grids = [grid for grid in made if grid.class_id == label]
         assert [grid.number for grid in grids] == list(range(1, len(grids) + 1))
         assert len(grids) == math.ceil(count / sizes.candidates)
-        first = [image for g in grids for image in g.candidates[: g.asked - g.topped_up]]
+        first = [image for g in grids for image in g.candidates[: len(g.candidates) - g.topped_up]]
         assert first == listed  # everything is asked about, in order
         for grid in grids:
-            repeated = grid.candidates[grid.asked - grid.topped_up :]
-            assert len(set(grid.candidates)) == grid.asked
+            repeated = grid.candidates[len(grid.candidates) - grid.topped_up :]
+            assert len(set(grid.candidates)) == len(grid.candidates)
             assert set(repeated) <= set(listed[: (len(grids) - 1) * sizes.candidates])
-            missing = sizes.candidates - grid.asked
+            missing = sizes.candidates - len(grid.candidates)
             assert not missing or len(grids) == 1
-            assert grid.positives == min(sizes.positive + (missing + 1) // 2, known)
-            assert grid.negatives == min(sizes.negative + missing // 2, known)
+            assert len(grid.positive) == min(sizes.positive + (missing + 1) // 2, known)
+            assert len(grid.negative) == min(sizes.negative + missing // 2, known)
             assert {control.class_id for control in grid.positive} <= {label}
             assert {control.class_id for control in grid.negative} <= {NEXT[label]}
             shown = Counter(slot.role for slot in grid.slots)
-            assert shown["candidate"] == grid.asked and shown["positive"] == grid.positives
+            assert shown["candidate"] == len(grid.candidates) and shown["positive"] == len(
+                grid.positive
+            )
             assert sorted(grid.names) == sorted(
                 [*grid.candidates, *(c.name for c in grid.positive + grid.negative)]
             )
@@ -170,7 +172,7 @@ def test_seeds_and_classes_draw_differently() -> None:
 def test_without_controls_a_short_chunk_stays_short() -> None:
     (grid,) = compose(candidates_of({"cat": 5}), None)
     assert sorted(grid.names) == [f"cat-{n:02}" for n in range(5)]
-    assert grid.positives == grid.negatives == 0
+    assert len(grid.positive) == len(grid.negative) == 0
 
 
 def test_a_grid_without_its_controls_is_refused() -> None:
@@ -224,11 +226,11 @@ def test_special_grids_reach_the_wanted_number(
         assert had + len(fresh) >= min(wanted, known)
         assert bool(grids) == (had < min(wanted, known))
         # One grid fewer would not do.
-        assert not grids or had + len(fresh) - grids[-1].positives < wanted
+        assert not grids or had + len(fresh) - len(grids[-1].positive) < wanted
         for grid in grids:
-            assert grid.positives == 4 or grid is grids[-1]
-            assert grid.asked == min(4, counts[label])
-            assert grid.negatives == min(12 - 4 - grid.asked, known)
+            assert len(grid.positive) == 4 or grid is grids[-1]
+            assert len(grid.candidates) == min(4, counts[label])
+            assert len(grid.negative) == min(12 - 4 - len(grid.candidates), known)
 
 
 def test_legacy_special_grids_draw_from_one_generator() -> None:
@@ -323,8 +325,8 @@ def test_special_grids_have_the_published_composition(
     assert len(made) == 249
     for grid in made:
         real = published[grid.class_id]
-        counts = (grid.positives, grid.asked, grid.negatives)
+        counts = (len(grid.positive), len(grid.candidates), len(grid.negative))
         assert counts == tuple(len(real[k]) for k in ("pos_control", "candidates", "neg_control"))
         assert {class_of[image] for image in real["pos_control"]} == {grid.class_id}
         assert {class_of[image] for image in real["neg_control"]} == {nearest[grid.class_id]}
-    assert Counter(grid.asked for grid in made) == {16: 248, 14: 1}
+    assert Counter(len(grid.candidates) for grid in made) == {16: 248, 14: 1}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.selection import (
     Candidate,
-    Standing,
+    PoolJudgements,
     candidates_of,
     select,
     vote_counts,
@@ -62,7 +62,7 @@ def test_the_first_reason_counts(
     ]
     votes = {(image, label): 3 if image in voted else 2 for image, label in candidates}
     votes |= {(image, "other"): 9 for image in "abc"}  # of another class: these do not count
-    standing = Standing(votes=votes, blacklisted=blacklisted, duplicates=duplicates)
+    standing = PoolJudgements(votes=votes, blacklisted=blacklisted, duplicates=duplicates)
     asked = select(
         candidates,
         standing,
@@ -98,7 +98,7 @@ def test_what_people_said_is_read_from_the_judgements(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     images = {"a": "cat", "b": "cat", "c": "dog", "d": "dog", "e": "owl", "f": "owl"}
     pool = pool_of(images)
-    assert Standing.of(pool, workspace) == Standing(blacklisted=set(), duplicates=set())
+    assert PoolJudgements.of(pool, workspace) == PoolJudgements(blacklisted=set(), duplicates=set())
     assert not Path(str(workspace.judgements)).exists()  # reading makes no table
     review = {"question": "review", "answer": "blacklisted", "who": "ann"}
     pairs = [("a", "b"), ("c", "train:1"), ("d", "train:2")]
@@ -118,7 +118,7 @@ def test_what_people_said_is_read_from_the_judgements(tmp_path: Path) -> None:
     random.Random(0).shuffle(said)
     with JudgementStore(workspace.judgements) as store:
         store.add(said)
-    standing = Standing.of(pool, workspace)
+    standing = PoolJudgements.of(pool, workspace)
     assert standing.votes == {("a", "cat"): 2, ("a", "dog"): 1}
     assert standing.blacklisted == {"e"}
     assert set(images) & set(standing.duplicates) == {"c"}  # not of another candidate

@@ -56,7 +56,8 @@ class GridSizes(NamedTuple):
 PUBLISHED_SIZES = GridSizes()
 
 
-class Control(NamedTuple):
+@dataclass(frozen=True)
+class Control:
     """An image whose answer is known: place ``index`` of the list of a class.
 
     ``image_id`` is None where nobody has said which images these are.
@@ -161,10 +162,8 @@ class ImageGrid:
 
     record: ClassVar[str] = "grid"
     table: ClassVar[Table] = Table(
-        "grids",
-        ("class=class_id", "number", "candidates=asked:,", "topped_up:,", "positive=positives:,",
-         "negative=negatives:,", "grid"),
-    )  # fmt: skip
+        "grids", ("class=class_id", "number:,", "images:,", "topped_up:,", "grid")
+    )
     class_id: str
     number: int
     candidates: tuple[str, ...]
@@ -174,19 +173,9 @@ class ImageGrid:
     order: tuple[int, ...]
 
     @property
-    def asked(self) -> int:
-        """How many candidates it has."""
-        return len(self.candidates)
-
-    @property
-    def positives(self) -> int:
-        """How many positive controls it has."""
-        return len(self.positive)
-
-    @property
-    def negatives(self) -> int:
-        """How many negative controls it has."""
-        return len(self.negative)
+    def images(self) -> int:
+        """How many images it shows."""
+        return len(self.order)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from heldout.core.request import (
 
 
 class GridsRequest(Request, frozen=True, kw_only=True):
-    """Compose grids of candidates and controls for a crowd (ImageNetV2).
+    """Compose grids of candidates for a crowd (ImageNetV2).
 
     Each candidate of a pool is asked about for its class, unless it has enough votes, is blacklisted,
     or is a near duplicate of an image of a reference. --json prints the grids in order with their

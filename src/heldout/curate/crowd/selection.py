@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
+class PoolJudgements:
     """What people have said of the candidates so far.
 
     ``votes``        (image, class) -> votes that count
@@ -44,7 +44,7 @@ class Standing:
     duplicates: Collection[str] = ()
 
     @classmethod
-    def of(cls, pool: TestSet, workspace: Workspace) -> Standing:
+    def of(cls, pool: TestSet, workspace: Workspace) -> PoolJudgements:
         """As the workspace's judgements have it."""
         images = set(pool.image_ids.to_pylist())
         reviews = judgements_about(pool, workspace.judgements, questions=("review",))
@@ -55,13 +55,13 @@ class Standing:
         ]
         return cls(
             votes=vote_counts(workspace.judgements, pool),
-            blacklisted={r.subject.get("image_id") for r in reviews if r.answer == "blacklisted"},
+            blacklisted={r.subject["image_id"] for r in reviews if r.answer == "blacklisted"},
             # Of two candidates that are duplicates both are asked about: votes help to choose.
             duplicates={image for pair in pairs if not images.issuperset(pair) for image in pair},
         )
 
 
-NOTHING_SAID = Standing()
+NOTHING_SAID = PoolJudgements()
 
 
 def vote_counts(address: str | Path, *sets: TestSet) -> dict[tuple[str, str], int]:
@@ -95,7 +95,7 @@ class Asked:
 
 def select(
     candidates: Sequence[Candidate],
-    standing: Standing = NOTHING_SAID,
+    standing: PoolJudgements = NOTHING_SAID,
     *,
     votes: int = VOTES,
     excluded: Mapping[str, str] | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from heldout.core import schema
@@ -24,7 +24,7 @@ from heldout.curate.crowd.selection import (
     NOTHING_SAID,
     Asked,
     Candidate,
-    Standing,
+    PoolJudgements,
     candidates_of,
     select,
     vote_counts,
@@ -45,9 +45,9 @@ def grids(request: GridsRequest, context: Context) -> Result:
     candidates = _listed(request) if pool is None else candidates_of(pool)
     originals = _original_set(request, context)
     controls = _controls(request, candidates, pool, originals)
-    standing = NOTHING_SAID if pool is None else Standing.of(pool, context.workspace)
+    standing = NOTHING_SAID if pool is None else PoolJudgements.of(pool, context.workspace)
     if request.special:  # any candidate may stand between their controls, as published
-        standing = Standing(blacklisted=standing.blacklisted, duplicates=standing.duplicates)
+        standing = PoolJudgements(blacklisted=standing.blacklisted, duplicates=standing.duplicates)
     excluded = {label: why for label, _, why in (text.partition("=") for text in request.exclude)}
     asked = select(
         candidates,
@@ -66,7 +66,13 @@ def grids(request: GridsRequest, context: Context) -> Result:
             for label, known in controls.positive.items()
             if label not in excluded
         }
-        _note_classes_below(annotated, request, context)
+        below = sorted(k for k, known in annotated.items() if len(known) < request.originals)
+        if below:
+            more = f" and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
+            context.note(
+                f"{len(below):,} classes have fewer than {request.originals} annotated originals: "
+                f"{', '.join(below[:_NAMED])}{more}"
+            )
         made = compose_special(
             asked.candidates,
             controls,
@@ -191,18 +197,6 @@ def _nearest(request: GridsRequest, pool: TestSet | None) -> Callable[[str], Seq
         ) from None
 
 
-def _note_classes_below(
-    annotated: Mapping[str, Sequence[str]], request: GridsRequest, context: Context
-) -> None:
-    below = sorted(label for label, known in annotated.items() if len(known) < request.originals)
-    if below:
-        more = f" and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
-        context.note(
-            f"{len(below):,} classes have fewer than {request.originals} annotated originals: "
-            f"{', '.join(below[:_NAMED])}{more}"
-        )
-
-
 def _tally(given: int, asked: Asked, made: Sequence[ImageGrid]) -> dict[str, int]:
     """How many candidates were given and left out, and what the grids hold."""
     return {
@@ -211,6 +205,6 @@ def _tally(given: int, asked: Asked, made: Sequence[ImageGrid]) -> dict[str, int
         "asked_about": len(asked.candidates),
         "grids": len(made),
         "topped_up": sum(grid.topped_up for grid in made),
-        "positive_controls": sum(grid.positives for grid in made),
-        "negative_controls": sum(grid.negatives for grid in made),
+        "positive_controls": sum(len(grid.positive) for grid in made),
+        "negative_controls": sum(len(grid.negative) for grid in made),
     }
