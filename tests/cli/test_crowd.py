@@ -23,7 +23,7 @@ from tests.cli.conftest import Run, write
 from tests.cli.test_bad_input import refused
 
 TENCH, GOLDFISH, SHARK = "n01440764", "n01443537", "n01484850"
-SMALL = ("--candidates", 5, "--positive", 2, "--negative", 1)
+SMALL = ("--grid", "candidates=5", "--grid", "positive=2", "--grid", "negative=1")
 LISTED = ("candidates.json", "--classes-of", "classes.json")
 
 
@@ -146,9 +146,12 @@ def test_marked_controls_classes_left_out_and_no_controls(run: Run, place: Path)
     assert counted(ran.json)["left_out_controls"] == 2
     assert counted(ran.json)["left_out_excluded_class: no marks"] == 7
     assert run(*asked, "--first-classes", 1).json[:3] == ran.json[:3]
+    everything = ("--exclude-class", f"{SHARK}=no marks", "--exclude-class", f"{TENCH}=later")
+    empty = run(*asked, *everything)
+    assert "nothing is left to ask about" in empty.err and counted(empty.json)["grids"] == 0
     refused(run(*asked), "0 positive controls of class n01484850")
-    refused(run(*asked, "--similar", "classes.json"), "--similar has no use")
-    none = run("crowd", "grids", "fish", "--controls", "none", "--candidates", 5, "--json")
+    refused(run(*asked, "--similar-classes", "classes.json"), "--similar-classes has no use")
+    none = run("crowd", "grids", "fish", "--controls", "none", "--grid", "candidates=5", "--json")
     assert counted(none.json)["positive_controls"] == 0
     assert counted(none.json)["grids"] == 6
 
@@ -156,13 +159,14 @@ def test_marked_controls_classes_left_out_and_no_controls(run: Run, place: Path)
 def test_special_grids_name_the_classes_below(run: Run, place: Path) -> None:
     for n in range(0, 12, 3):
         vote(place, f"val-{n:02}", TENCH, 3)
-    asked = ("crowd", "grids", "fish", "--special", "--controls", "val", "--votes", 3, *SMALL)
-    ran = run(*asked, "--originals", 4, "--json")
+    asked = ("crowd", "grids", "fish", "--controls", "val", "--votes", 3, *SMALL, "--special")
+    ran = run(*asked, 4, "--json")
     assert f"1 classes have fewer than 4 annotated originals: {SHARK}" in ran.err
     grids = [r for r in ran.json if r["record"] == "grid"]
+    assert counted(ran.json)["classes_below"] == 1
     assert [g["class_id"] for g in grids] == [SHARK, SHARK]  # two new originals each
     assert len({s["image_id"] for g in grids for s in g["slots"] if s["role"] == "positive"}) == 4
-    more = run(*asked, "--originals", 5, "--exclude-class", f"{SHARK}=later", "--json")
+    more = run(*asked, 5, "--exclude-class", f"{SHARK}=later", "--json")
     assert {r["class_id"] for r in more.json if r["record"] == "grid"} == {TENCH}
 
 
@@ -172,18 +176,20 @@ def test_classes_without_wordnet_name_their_similar_ones(place: Path, run: Run) 
     truth = {"original": truth_table(list("abcd"), ["cat", "dog"] * 2)}
     save(make_pool("pets", images=table, truths=truth, label_space=space), place / "pools/pets")
     originals = write(place / "originals.json", {"cat": ["x", "y", "z"], "dog": ["u", "v", "w"]})
-    asked = ("crowd", "grids", "pets", "--controls", originals, "--candidates", 2)
-    refused(run(*asked), "WordNet does not know its most similar class", "--similar")
+    asked = ("crowd", "grids", "pets", "--controls", originals, "--grid", "candidates=2")
+    refused(run(*asked), "WordNet does not know its most similar class", "--similar-classes")
     similar = write(place / "similar.json", {"cat": ["dog"], "dog": ["dog", "cat"]})
-    ran = run(*asked, "--similar", similar, "--json")
+    ran = run(*asked, "--similar-classes", similar, "--json")
     assert ran.code == 0, ran.err
     assert counted(ran.json)["negative_controls"] == 6
     write(place / "similar.json", {"cat": ["dog"]})
-    refused(run(*asked, "--similar", similar), "similar.json", "no class 'dog'")
+    refused(run(*asked, "--similar-classes", similar), "similar.json", "no class 'dog'")
 
 
 def test_from_python(place: Path) -> None:
-    grids = crowd_grids("fish", controls="val", candidates=5, positive=2, negative=1)
+    grids = crowd_grids(
+        "fish", controls="val", grid={"candidates": 5, "positive": 2, "negative": 1}
+    )
     assert [grid.class_id for grid in grids] == [TENCH] * 4 + [SHARK] * 2
     verb = find("crowd grids")
     assert verb is not None and verb.group == "build"
@@ -200,21 +206,24 @@ def test_from_python(place: Path) -> None:
         (("nowhere.json", "--classes-of", "classes.json"), ("nowhere.json",)),
         ((*LISTED, "--votes", 3), ("--votes has no use",)),
         (("classes.json", "--classes-of", "classes.json"), ("classes.json", "list of candidate ids")),
-        (("fish", "--controls", "none", "--similar", "s.json"), ("--similar has no use",)),
-        (("fish", "--controls", "none", "--special"), ("--special needs the original images",)),
-        ((*LISTED, "--special"), ("--controls is missing",)),
-        (("fish", "--controls", "val", "--originals", 3), ("--originals has no use",)),
-        (("fish", "--controls", "val", "--special", "--first-classes", 2), ("--first-classes",)),
+        (("fish", "--controls", "none", "--similar-classes", "s.json"), ("--similar-classes has no use",)),
+        (("fish", "--controls", "none", "--special", 20), ("--special needs the original images",)),
+        ((*LISTED, "--special", 20), ("--controls is missing",)),
+        (("fish", "--controls", "val", "--special", 0), ("--special is '0'",)),
+        (("fish", "--controls", "none", "--grid", "positive=1"), ("no use without controls",)),
+        (("fish", "--controls", "none", "--grid", "size=1"), ("--grid",)),
+        (("fish", "--controls", "val", "--special", 9, "--first-classes", 2), ("--first-classes",)),
         (("fish", "--controls", "val", "--exclude-class", TENCH), ("write CLASS=REASON",)),
         (("fish", "--controls", "val", "--legacy", "--seed", 2**32), ("--seed is 4294967296",)),
-        (("fish", "--controls", "val", "--positive", 11), ("10 positive controls", "--positive")),
-        (("fish", "--controls", "val", "--candidates", 0), ("--candidates is '0'",)),
+        (("fish", "--controls", "val", "--grid", "positive=11"), ("10 positive controls", "--grid")),
+        (("fish", "--controls", "val", "--grid", "candidates=0"), ("--grid of candidates is 0",)),
         (("fish", "--controls", "bad.csv"), ("bad.csv", "no column control")),
         (("fish", "--controls", "gap.csv"), ("gap.csv", "empty cell")),
         (("fish", "--controls", "bad.json"), ("bad.json", "class -> its images")),
+        (("few.json", "--classes-of", "few-classes.json"), ("'zzz' is not a class", "--similar-classes")),
         (("more.json", "--classes-of", "classes.json"), ("no class for 'x' and 1 more",)),
-        (("fish", "--special", "--controls", "val", "--candidates", 1, "--positive", 0,
-          "--negative", 0), ("no room for three roles",)),
+        (("fish", "--special", 9, "--controls", "val", "--grid", "candidates=1", "--grid", "positive=0",
+          "--grid", "negative=0"), ("no room for three roles",)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_composed_is_one_line(
@@ -223,6 +232,8 @@ def test_what_cannot_be_composed_is_one_line(
     (place / "bad.csv").write_text("image_id,class_id\na,b\n")
     (place / "gap.csv").write_text(f"image_id,class_id,control\na,{TENCH},\n")
     write(place / "bad.json", [TENCH])
+    write(place / "few.json", ["a"])
+    write(place / "few-classes.json", {"a": "zzz"})
     write(place / "more.json", ["00", "x", "y"])
     refused(run("crowd", "grids", *arguments, "-o", "out.json"), *words)
     assert not (place / "out.json").exists()

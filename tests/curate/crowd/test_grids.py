@@ -35,7 +35,9 @@ NEXT = {"cat": "dog", "dog": "owl", "owl": "cat"}
 
 def candidates_of(counts: Mapping[str, int], seed: int = 0) -> list[Candidate]:
     """So many candidates of each class, classes mixed as in the published lists."""
-    listed = [Candidate(f"{label}-{n:02}", label) for label, k in counts.items() for n in range(k)]
+    listed = [
+        Candidate(f"{n:02}-{label[::-1]}", label) for label, k in counts.items() for n in range(k)
+    ]
     random.Random(seed).shuffle(listed)
     return listed
 
@@ -121,6 +123,8 @@ def test_what_holds_of_every_composition(
     candidates, controls = candidates_of(counts), controls_of(known)
     made = compose(candidates, controls, sizes=sizes, seed=seed, legacy=legacy)
     assert len({grid.grid for grid in made}) == len(made)
+    classes = list(dict.fromkeys(label for _, label in candidates))
+    assert list(dict.fromkeys(g.class_id for g in made)) == (classes if legacy else sorted(classes))
     for label, count in counts.items():
         listed = [image for image, other in candidates if other == label]
         if not legacy:
@@ -158,20 +162,20 @@ def test_a_grid_depends_on_its_class_alone(
     controls = controls_of(9)
     made = compose(candidates_of(counts), controls, sizes=sizes, seed=5)
     assert compose(candidates_of(counts, order), controls, sizes=sizes, seed=5) == made
-    alone = [Candidate(f"dog-{n:02}", "dog") for n in range(counts["dog"])]
+    alone = [Candidate(f"{n:02}-god", "dog") for n in range(counts["dog"])]
     dogs = [grid for grid in made if grid.class_id == "dog"]
     assert compose(alone, controls, sizes=sizes, seed=5) == dogs
 
 
 def test_seeds_and_classes_draw_differently() -> None:
     candidates, controls = candidates_of({"cat": 5, "dog": 5}), controls_of(9)
-    orders = [grid.order for seed in (0, 1) for grid in compose(candidates, controls, seed=seed)]
-    assert len(set(orders)) == 4
+    made = [g for seed in (0, 1) for g in compose(candidates, controls, seed=seed)]
+    assert len({grid.order for grid in made}) == len({grid.grid for grid in made}) == 4
 
 
 def test_without_controls_a_short_chunk_stays_short() -> None:
     (grid,) = compose(candidates_of({"cat": 5}), None)
-    assert sorted(grid.names) == [f"cat-{n:02}" for n in range(5)]
+    assert sorted(grid.names) == [f"{n:02}-tac" for n in range(5)]
     assert len(grid.positive) == len(grid.negative) == 0
 
 

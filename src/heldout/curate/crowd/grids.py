@@ -286,20 +286,16 @@ def _drawn(
     known: Sequence[Control], needed: int, extra: int, stream: np.random.RandomState, what: str
 ) -> tuple[Control, ...]:
     """Controls drawn from those of a class: those of a full grid, and as many extra ones as there are."""
-    _enough(known, needed, what)
+    if len(known) < needed:
+        raise UserError(
+            f"there are {len(known):,} {what}, and a grid shows {needed:,}",
+            fix="name more controls, or ask for fewer with --grid or for none",
+        )
     if not known:
         return ()
     # Also asked for none, as published: it moves the stream on.
     places = stream.choice(len(known), min(needed + extra, len(known)), replace=False)
     return tuple(known[place] for place in places)
-
-
-def _enough(known: Sequence[Control], needed: int, what: str) -> None:
-    if len(known) < needed:
-        raise UserError(
-            f"there are {len(known):,} {what}, and a grid shows {needed:,}",
-            fix="name more controls, ask for fewer with --positive and --negative, or --controls none",
-        )
 
 
 def compose_special(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from heldout.core.request import (
     Out,
@@ -14,6 +15,8 @@ from heldout.core.request import (
     option,
     unused,
 )
+
+Role = Literal["candidates", "positive", "negative"]
 
 
 class GridsRequest(Request, frozen=True, kw_only=True):
@@ -47,14 +50,19 @@ class GridsRequest(Request, frozen=True, kw_only=True):
             Path,
             option(
                 "JSON of class -> classes, the most similar first, for negative controls; "
-                "by WordNet otherwise."
+                "by WordNet otherwise.",
+                flag="similar-classes",
             ),
         ]
         | None
     ) = None
-    candidates: Annotated[int, option("Candidates of a grid.", ge=1)] = 42
-    positive: Annotated[int, option("Positive controls of a grid.", ge=0)] = 3
-    negative: Annotated[int, option("Negative controls of a grid.", ge=0)] = 3
+    grid: Annotated[
+        Mapping[Role, int],
+        option(
+            "ROLE=N: images of a grid that are candidates (42), positive (3) or negative (3) "
+            "controls; repeatable."
+        ),
+    ] = {}
     votes: Annotated[int, option("Votes that are enough for an image.", ge=1)] = 10
     exclude: Annotated[
         tuple[str, ...],
@@ -63,12 +71,13 @@ class GridsRequest(Request, frozen=True, kw_only=True):
     first_classes: (
         Annotated[int, option("Ask about this many classes only, the first by id.", ge=1)] | None
     ) = None
-    special: Annotated[
-        bool, option("Compose grids for classes with too few annotated originals.")
-    ] = False
-    originals: Annotated[
-        int, option("Annotated originals that each class is brought to.", ge=1, rare=True)
-    ] = 20
+    special: (
+        Annotated[
+            int,
+            option("Compose grids for classes with fewer annotated originals than this.", ge=1),
+        ]
+        | None
+    ) = None
     seed: Seed = 0
     legacy: Annotated[
         bool, option("Draw in the published order and from the published generator.", rare=True)
@@ -92,14 +101,19 @@ class GridsRequest(Request, frozen=True, kw_only=True):
             )
         if self.special:
             unused(self, "{special}", "first_classes")
-            if self.controls == "none":
+        if self.controls == "none":
+            unused(self, "{controls} none", "similar")
+            if self.special:
                 raise RequestError(
                     "{special} needs the original images", fix="name their test set as {controls}"
                 )
-        else:
-            unused(self, "ordinary grids", "originals")
-        if self.controls == "none":
-            unused(self, "{controls} none", "positive", "negative", "similar")
+        for role, count in self.grid.items():
+            if count < (role == "candidates"):
+                raise RequestError(f"{{grid}} of {role} is {count}", fix="give more")
+            if self.controls == "none" and role != "candidates":
+                raise RequestError(
+                    f"{{grid}} of {role} has no use without controls", fix="leave it out"
+                )
         for text in self.exclude:
             if not all(text.partition("=")):
                 raise RequestError(f"{{exclude}} is {text!r}", fix="write CLASS=REASON")

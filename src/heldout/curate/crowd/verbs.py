@@ -9,20 +9,18 @@ from heldout.core import schema
 from heldout.core.context import Context, Result
 from heldout.core.errors import BadFile, LabelError, UserError
 from heldout.core.records import counts
-from heldout.core.request import unused
+from heldout.core.request import RequestError, unused
 from heldout.core.tables import SUFFIXES, read_table_file
 from heldout.curate.crowd.grids import (
     PUBLISHED_ORIGINALS,
     Controls,
     GridSizes,
-    ImageGrid,
     compose,
     compose_special,
 )
 from heldout.curate.crowd.requests import GridsRequest
 from heldout.curate.crowd.selection import (
     NOTHING_SAID,
-    Asked,
     Candidate,
     PoolJudgements,
     candidates_of,
@@ -57,8 +55,11 @@ def grids(request: GridsRequest, context: Context) -> Result:
         classes=request.first_classes,
         controls=controls.images if controls else (),
     )
-    sizes = GridSizes(request.candidates, request.positive, request.negative)
-    if request.special and controls is not None:
+    tally = {"candidates": len(candidates)}
+    tally |= {f"left_out_{reason}": n for reason, n in sorted(asked.left_out.items())}
+    tally["asked_about"] = len(asked.candidates)
+    sizes = GridSizes(**request.grid)
+    if request.special is not None and controls is not None:
         sets = [each for each in (pool, originals) if each is not None]
         votes = vote_counts(context.workspace.judgements, *sets)
         annotated = {
@@ -66,18 +67,19 @@ def grids(request: GridsRequest, context: Context) -> Result:
             for label, known in controls.positive.items()
             if label not in excluded
         }
-        below = sorted(k for k, known in annotated.items() if len(known) < request.originals)
+        below = sorted(k for k, known in annotated.items() if len(known) < request.special)
+        tally["classes_below"] = len(below)
         if below:
             more = f" and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
             context.note(
-                f"{len(below):,} classes have fewer than {request.originals} annotated originals: "
+                f"{len(below):,} classes have fewer than {request.special} annotated originals: "
                 f"{', '.join(below[:_NAMED])}{more}"
             )
         made = compose_special(
             asked.candidates,
             controls,
             annotated,
-            originals=request.originals,
+            originals=request.special,
             sizes=sizes,
             seed=request.seed,
             legacy=request.legacy,
@@ -86,13 +88,21 @@ def grids(request: GridsRequest, context: Context) -> Result:
         made = compose(
             asked.candidates, controls, sizes=sizes, seed=request.seed, legacy=request.legacy
         )
+    if not made:
+        context.note("nothing is left to ask about")
     if request.out is not None:
         write_grids(request.out, (grid.published() for grid in made))
         context.say(f"wrote {request.out}")
     if any(c.image_id is None for grid in made for c in (*grid.positive, *grid.negative)):
         context.note("controls are named by class and index: name their images with --controls")
-    tally = counts(_tally(len(candidates), asked, made), testset=pool.name if pool else None)
-    return Result(records=[*made, *tally], brief=tally, value=made)
+    tally |= {
+        "grids": len(made),
+        "topped_up": sum(grid.topped_up for grid in made),
+        "positive_controls": sum(len(grid.positive) for grid in made),
+        "negative_controls": sum(len(grid.negative) for grid in made),
+    }
+    counted = counts(tally, testset=pool.name if pool else None)
+    return Result(records=[*made, *counted], brief=counted, value=made)
 
 
 def _pool(request: GridsRequest, context: Context) -> TestSet:
@@ -184,27 +194,21 @@ def _nearest(request: GridsRequest, pool: TestSet | None) -> Callable[[str], Seq
             return known[label]
 
         return listed
-    if not (request.negative or request.special or request.legacy):
+    if request.grid.get("negative") == 0 and not (request.special or request.legacy):
         return lambda label: ()
     space = LabelSpace.load("imagenet-1k") if pool is None else pool.label_space
+    fix = "name similar classes with {similar}"
     try:
         distances = SpaceDistances(space)
-        return lambda label: distances.most_similar(label, len(space))
     except LabelError as error:
-        raise LabelError(
-            f"{error.message}, so WordNet does not know its most similar class",
-            fix="name similar classes with --similar",
-        ) from None
+        what = f"{error.message}, so WordNet does not know its most similar class"
+        raise RequestError(what, fix=fix) from None
 
+    def by_wordnet(label: str) -> Sequence[str]:
+        if label not in space:
+            raise RequestError(
+                f"{label!r} is not a class of {space.name}", fix=f"correct it, or {fix}"
+            )
+        return distances.most_similar(label, len(space))
 
-def _tally(given: int, asked: Asked, made: Sequence[ImageGrid]) -> dict[str, int]:
-    """How many candidates were given and left out, and what the grids hold."""
-    return {
-        "candidates": given,
-        **{f"left_out_{reason}": n for reason, n in sorted(asked.left_out.items())},
-        "asked_about": len(asked.candidates),
-        "grids": len(made),
-        "topped_up": sum(grid.topped_up for grid in made),
-        "positive_controls": sum(len(grid.positive) for grid in made),
-        "negative_controls": sum(len(grid.negative) for grid in made),
-    }
+    return by_wordnet
