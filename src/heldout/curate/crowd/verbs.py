@@ -58,7 +58,7 @@ def grids(request: GridsRequest, context: Context) -> Result:
     tally = {"candidates": len(candidates)}
     tally |= {f"left_out_{reason}": n for reason, n in sorted(asked.left_out.items())}
     tally["asked_about"] = len(asked.candidates)
-    sizes = GridSizes(**request.grid)
+    sizes = GridSizes(**{str(role): n for role, n in request.grid.items()})
     if request.special is not None and controls is not None:
         sets = [each for each in (pool, originals) if each is not None]
         votes = vote_counts(context.workspace.judgements, *sets)
