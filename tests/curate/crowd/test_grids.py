@@ -7,7 +7,9 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -259,13 +261,7 @@ def test_legacy_special_grids_draw_from_one_generator() -> None:
 # the real HITs
 
 
-@pytest.fixture(scope="module")
-def nearest() -> dict[str, str]:
-    distances = SpaceDistances(LabelSpace.load("imagenet-1k"))
-    return {label: distances.most_similar(label, 2)[1] for label in distances.space.ids}
-
-
-def runs(folder: Path) -> Iterator[tuple[str, list[PublishedGrid], list[Candidate]]]:
+def runs(folder: Path) -> Iterator[tuple[list[PublishedGrid], list[Candidate]]]:
     """Every file of HITs that has a list with its candidates, and these with their classes."""
     lists = [read_candidates(path) for path in sorted((folder / "hit_candidates").glob("*.json"))]
     for path in sorted((folder / "hits").glob("*.json")):
@@ -273,64 +269,96 @@ def runs(folder: Path) -> Iterator[tuple[str, list[PublishedGrid], list[Candidat
         classes = {image: grid.wnid for grid in hits for image in grid.images_to_label}
         for listed in lists:
             if set(listed) == set(classes):
-                yield path.name, hits, [Candidate(image, classes[image]) for image in listed]
+                yield hits, [Candidate(image, classes[image]) for image in listed]
+
+
+class Real(NamedTuple):
+    """The published files, and controls known by class and index alone.
+
+    ``runs``      the HITs of each file, and the grids composed of its candidates
+    ``class_of``  validation image -> its class
+    ``nearest``   class -> the most similar other one
+    """
+
+    folder: Path
+    controls: Controls
+    runs: list[tuple[list[PublishedGrid], list[ImageGrid]]]
+    class_of: dict[str, str]
+    nearest: dict[str, str]
+
+    def placed(self) -> Iterator[tuple[tuple[str, int], str]]:
+        """Class and index of every control that was drawn, and the image that was shown."""
+        for hits, made in self.runs:
+            for hit, grid in zip(hits, made, strict=True):
+                images = [*hit.images_pos_control, *hit.images_neg_control]
+                for control, image in zip(grid.positive + grid.negative, images, strict=True):
+                    yield (control.class_id, control.index), image
+
+
+@pytest.fixture(scope="module")
+def real(shared_data: Path) -> Real:
+    folder = shared_data / "imagenetv2"
+    distances = SpaceDistances(LabelSpace.load("imagenet-1k"))
+    nearest = {label: distances.most_similar(label, 2)[1] for label in distances.space.ids}
+    unknown: dict[str, list[str | None]] = {label: [None] * 50 for label in nearest}
+    controls = Controls.of_originals(unknown, nearest, lambda label: (label, nearest[label]))
+    composed = [(hits, compose(asked, controls, legacy=True)) for hits, asked in runs(folder)]
+    class_of = dict(read_order(folder / "datasets/imagenet-validation-original.json"))
+    return Real(folder, controls, composed, class_of, nearest)
 
 
 @pytest.mark.shared
-def test_real_hits_are_reproduced(shared_data: Path, nearest: dict[str, str]) -> None:
+def test_real_hits_are_reproduced(real: Real) -> None:
     """Chunks, top-ups and slots exactly; controls as indices into one order per class."""
-    folder = shared_data / "imagenetv2"
-    class_of = dict(read_order(folder / "datasets/imagenet-validation-original.json"))
-    originals: dict[str, list[str | None]] = {label: [None] * 50 for label in nearest}
-    controls = Controls.of_originals(originals, nearest, lambda label: (label, nearest[label]))
-    order: dict[tuple[str, int], str] = {}
-    files, grids, drawn_again = set(), 0, 0
-    for name, hits, candidates in runs(folder):
-        made = compose(candidates, controls, legacy=True)
-        assert len(made) == len(hits), name
+    assert (len(real.runs), sum(len(hits) for hits, _ in real.runs)) == (20, 875)
+    for hits, made in real.runs:
+        assert len(made) == len(hits)
         for grid, hit in zip(made, hits, strict=True):
-            drawn = grid.positive + grid.negative
-            real = [*hit.images_pos_control, *hit.images_neg_control]
             assert (grid.class_id, list(grid.candidates)) == (hit.wnid, hit.images_to_label)
+            shown = [*hit.images_to_label, *hit.images_pos_control, *hit.images_neg_control]
+            assert [shown[place] for place in grid.order] == hit.images_all
             assert len(grid.positive) == len(hit.images_pos_control)
-            image_of = {c.name: image for c, image in zip(drawn, real, strict=True)}
-            assert [image_of.get(name, name) for name in grid.names] == hit.images_all
-            for control, image in zip(drawn, real, strict=True):
-                assert class_of[image] == control.class_id
-                place = (control.class_id, control.index)
-                drawn_again += place in order
-                assert order.setdefault(place, image) == image
-        files.add(name)
-        grids += len(hits)
-    assert (len(files), grids) == (20, 875)
+    order: dict[tuple[str, int], str] = {}
+    drawn_again = 0
+    for place, image in real.placed():
+        assert real.class_of[image] == place[0]
+        drawn_again += place in order
+        assert order.setdefault(place, image) == image
     assert len(set(order.values())) == len(order)  # one order per class: no image has two places
     assert (len(order), drawn_again) == (4298, 1458)
 
 
 @pytest.mark.shared
-def test_special_grids_have_the_published_composition(
-    shared_data: Path, nearest: dict[str, str]
-) -> None:
-    """The grids themselves are not among the shared HITs; their images are, as a table."""
-    folder = shared_data / "imagenetv2"
-    class_of = dict(read_order(folder / "datasets/imagenet-validation-original.json"))
-    path = folder / "metadata/additional_pos_val_images_for_20_per_wnid.json"
+def test_the_published_special_images_are_drawn(real: Real) -> None:
+    """Their table is what the published seed draws; their grids are not among the shared HITs.
+
+    What had votes on that day was not published: how many originals and candidates each class had
+    (``special_counts.json``) was found by search, as numbers that draw the images below. Orders of
+    validation images are those of the grids of November, so nothing else was fitted.
+    """
+    path = real.folder / "metadata/additional_pos_val_images_for_20_per_wnid.json"
     published = json.loads(path.read_text())
-    by_class: dict[str, list[str | None]] = {}
-    for image, label in class_of.items():
-        by_class.setdefault(label, []).append(image)
-    controls = Controls.of_originals(by_class, published, lambda label: (label, nearest[label]))
-    candidates = [
-        Candidate(f"{label}-{n}", label)
-        for label, images in published.items()
-        for n in range(len(images["candidates"]))
-    ]
-    made = compose_special(candidates, controls, dict.fromkeys(published, ()), originals=16)
-    assert len(made) == 249
-    for grid in made:
-        real = published[grid.class_id]
-        counts = (len(grid.positive), len(grid.candidates), len(grid.negative))
-        assert counts == tuple(len(real[k]) for k in ("pos_control", "candidates", "neg_control"))
-        assert {class_of[image] for image in real["pos_control"]} == {grid.class_id}
-        assert {class_of[image] for image in real["neg_control"]} == {nearest[grid.class_id]}
+    counts = json.loads((Path(__file__).parent / "special_counts.json").read_text())
+    annotated = {k: [f"{k}#{i}" for i in range(done)] for k, (done, _) in counts.items()}
+    candidates = [Candidate(f"{k}-{i}", k) for k, (_, many) in counts.items() for i in range(many)]
+    made = compose_special(candidates, real.controls, annotated, seed=674517721, legacy=True)
+    assert [grid.class_id for grid in made] == list(published)
     assert Counter(len(grid.candidates) for grid in made) == {16: 248, 14: 1}
+    index = {image: place[1] for place, image in real.placed()}
+    negatives = positives = 0
+    for grid in made:
+        images = published[grid.class_id]
+        sizes = (len(grid.positive), len(grid.candidates), len(grid.negative))
+        assert sizes == tuple(len(images[k]) for k in ("pos_control", "candidates", "neg_control"))
+        assert {real.class_of[image] for image in images["pos_control"]} == {grid.class_id}
+        assert {real.class_of[i] for i in images["neg_control"]} == {real.nearest[grid.class_id]}
+        for control, image in zip(grid.negative, images["neg_control"], strict=True):
+            if image in index:
+                assert control.index == index[image]
+                negatives += 1
+        # Of the positive ones only some were left: what is known is their order.
+        drawn = zip(grid.positive, images["pos_control"], strict=True)
+        known = sorted((c.index, index[image]) for c, image in drawn if image in index)
+        assert all(one[1] < other[1] for one, other in pairwise(known))
+        positives += len(known)
+    assert (negatives, positives) == (916, 460)
