@@ -57,9 +57,8 @@ def judgements_about(
     of images may mean something else in another set. ``address`` is
     :attr:`heldout.core.workspace.Workspace.judgements`.
     """
-    file = str(address).removeprefix("sqlite:///")
-    if (isinstance(address, Path) or file != address) and not Path(file).exists():
-        return []  # reading must not make an empty table
+    if not table_exists(address):
+        return []
     names = sets_of(testset)
     images = set(testset.image_ids.to_pylist())
     with JudgementStore(address) as store:
@@ -74,6 +73,12 @@ def judgements_about(
                 and any(given.subject.get(name) in images for name in _IMAGES)
             )
         ]
+
+
+def table_exists(address: str | Path) -> bool:
+    """Whether there is a table to read: reading must not make an empty one."""
+    file = str(address).removeprefix("sqlite:///")
+    return not (isinstance(address, Path) or file != address) or Path(file).exists()
 
 
 def sets_of(testset: TestSet) -> set[str | None]:
