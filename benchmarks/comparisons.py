@@ -5,7 +5,8 @@ two differ? With 2, 13, 40 and 100 models, on images drawn one by one and in clu
 observed against the rest (``eval``), each against the first (``compare``), all pairs, ranks, two test
 sets at once, and slices beside the whole set. Beside each the methods of before: Holm within one test
 set, of the pairs that are shown. A row passes if the 99 % lower binomial limit of its share is not
-above 5 %.
+above 5 %; one that does not is drawn again. Models that clusters sway unlike are beyond that claim, and
+have a table of their own.
 
 Run: ``python benchmarks/comparisons.py [--quick]``. Writes benchmarks/results/comparisons.md.
 """
@@ -15,10 +16,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -32,28 +34,35 @@ from machine import describe, write_result
 
 BINS = 15
 LEVEL = 0.95
-WORLDS = {2: 800, 13: 320, 40: 128, 100: 64}
+WORLDS = {2: 3200, 13: 1600, 40: 800, 100: 480}
 MODELS = tuple(WORLDS)
 PARTS = 8
 """Worlds are drawn in so many parts, each with a seed of its own, whatever the number of cores."""
 
+Said = list[tuple[bool, bool]]
+"""Whether a statement is made in each world, and whether it was made before."""
+
 
 @dataclass(frozen=True)
 class Design:
-    """How images are drawn."""
+    """How images are drawn; ``swayed``: clusters sway every other model more than the rest."""
 
     name: str
     images: int
     clusters: int = 0
-    uneven: bool = False
+    sizes: Literal["even", "geometric", "half"] = "even"
+    swayed: bool = False
 
 
 DESIGNS = (
     Design("1,000 images", 1000),
     Design("100 images", 100),
     Design("8 clusters of 20", 160, 8),
-    Design("12 uneven clusters", 240, 12, uneven=True),
+    Design("12 uneven clusters", 240, 12, sizes="geometric"),
     Design("50 clusters of 20", 1000, 50),
+    Design("12 clusters, one of half of the images", 240, 12, sizes="half"),
+    Design("12 clusters of 20, models swayed unlike", 240, 12, swayed=True),
+    Design("50 clusters of 20, models swayed unlike", 1000, 50, swayed=True),
 )
 
 
@@ -66,16 +75,21 @@ def outcomes(
         mean = design.images / design.clusters
         sizes = (
             rng.geometric(1 / mean, design.clusters)
-            if design.uneven
+            if design.sizes == "geometric"
             else 1 + rng.poisson(mean - 1, design.clusters)
         )
+        if design.sizes == "half":
+            sizes[0] = sizes[1:].sum()
         cluster = np.repeat(np.arange(design.clusters), sizes)
     n = design.images if cluster is None else len(cluster)
     z = np.sqrt(0.5) * rng.standard_normal((n, 1)) + np.sqrt(0.5) * rng.standard_normal((n, models))
     if cluster is not None:  # a cluster has an ease of its own, for all models and for each
         own = rng.standard_normal((design.clusters, models))
         shared = rng.standard_normal((design.clusters, 1))
-        z = np.sqrt(0.6) * z + (np.sqrt(0.2) * shared + np.sqrt(0.2) * own)[cluster]
+        sway = np.full(models, 0.2)
+        if design.swayed:
+            sway[::2] = 0.5
+        z = np.sqrt(0.8 - sway) * z + (np.sqrt(0.2) * shared + np.sqrt(sway) * own)[cluster]
     return z < ndtri(accuracy), cluster
 
 
@@ -194,43 +208,49 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=20261119)
     options = parser.parse_args()
     start, scale = time.perf_counter(), 0.1 if options.quick else 1.0
-    rows, failed = [], []
+    rows: list[tuple[str, ...]] = []
+    short: list[tuple[str, ...]] = []
+    failed: list[tuple[str, ...]] = []
 
-    def row(
-        setting: str, models: str, kind: str, now: Sequence[bool], then: Sequence[bool] | None
-    ) -> None:
-        k, n = sum(now), len(now)
-        low = clopper_pearson(k, n, level=0.98).low  # one-sided 99 %
-        rows.append(
-            (
-                setting,
-                models,
-                kind,
-                f"{100 * k / n:.1f} %",
-                f"{100 * low:.1f} %",
-                f"{n:,}",
-                "" if then is None else f"{100 * sum(then) / n:.1f} %",
-            )
-        )
-        print(*rows[-1], sep=" | ", flush=True)
-        if low > 1 - LEVEL:
-            failed.append(rows[-1])
+    def row(where: list[tuple[str, ...]], about: tuple[str, ...], said: Said) -> bool:
+        """Add a row; whether its lower limit is above what is allowed."""
+        now, then = (sum(column) for column in zip(*said, strict=True))
+        n = len(said)
+        low = clopper_pearson(now, n, level=0.98).low  # one-sided 99 %
+        shares = f"{100 * now / n:.1f} %", f"{100 * low:.1f} %", f"{n:,}"
+        ranks = about[2].startswith("ranks")
+        where.append((*about, *shares, "" if ranks else f"{100 * then / n:.1f} %"))
+        print(*where[-1], sep=" | ", flush=True)
+        return bool(low > 1 - LEVEL)
 
-    seeds = range(options.seed, options.seed + PARTS)
     with ProcessPoolExecutor() as pool:
+
+        def drawn(first: int, place: int, models: int, worlds: int) -> dict[str, Said]:
+            """What is said in worlds of the seeds from ``first`` on, by kind of statement."""
+            seeds = range(first, first + PARTS)
+            parts = [pool.submit(null_worlds, seed, place, models, worlds) for seed in seeds]
+            found: dict[str, Said] = {}
+            for kind, now, then in (said for part in parts for said in part.result()):
+                found.setdefault(kind, []).append((now, then))
+            return found
+
         for place, design in enumerate(DESIGNS):
             for models in MODELS:
                 worlds = max(2, int(WORLDS[models] * scale / PARTS))
-                parts = [pool.submit(null_worlds, seed, place, models, worlds) for seed in seeds]
-                found = [said for part in parts for said in part.result()]
-                for kind in dict.fromkeys(said[0] for said in found):
-                    now, then = zip(*(said[1:] for said in found if said[0] == kind), strict=True)
-                    row(design.name, str(models), kind, now, None if kind == "ranks" else then)
+                for kind, said in drawn(options.seed, place, models, worlds).items():
+                    about = design.name, str(models), kind
+                    if not row(short if design.swayed else rows, about, said) or design.swayed:
+                        continue
+                    fresh = drawn(options.seed + PARTS, place, models, 4 * worlds)[kind]
+                    if row(rows, (*about[:2], f"{kind}, drawn again"), fresh):
+                        failed.append(about)
         for n in (300, 1000, 5000):
             count = max(2, int(320 * scale / PARTS))
+            seeds = range(options.seed, options.seed + PARTS)
             parts = [pool.submit(calibrated_worlds, seed, n, count) for seed in seeds]
-            now, then = zip(*(said for part in parts for said in part.result()), strict=True)
-            row(f"{n:,} images", "2", "ECE of calibrated models, one sharper", now, then)
+            about = f"{n:,} images", "2", "ECE of calibrated models, one sharper"
+            if row(rows, about, [said for part in parts for said in part.result()]):
+                failed.append(about)
     print(f"{time.perf_counter() - start:.0f} s; failed: {failed or 'none'}", file=sys.stderr)
     if options.quick:
         return
@@ -244,7 +264,12 @@ def main() -> None:
         "bootstrap of the difference for ECE). Interval and p of every comparison agreed.\n\n"
         f"{table(rows, head)}\n\n"
         f"{'All rows pass' if not failed else f'{len(failed)} rows fail'}: the lower limit is not "
-        f"above 5 %. {describe()}; seed {options.seed}.\n",
+        "above 5 %. Of so many rows about one is above by chance: such a row is drawn again, with four times "
+        f"as many fresh worlds, and fails if these are above too. {describe()}; seed {options.seed}.\n\n"
+        "## Where it falls short\n\n"
+        "Clusters sway every other model more than the rest. Differences of two such models are skewed, "
+        "which the turns of signs that the correction is drawn from do not know.\n\n"
+        f"{table(short, head)}\n",
     )
 
 

@@ -42,7 +42,7 @@ def prepare(file: Path, count: int) -> None:
     """Photographs, some of them altered copies, with the CPU's totals and lists."""
     from PIL import Image
 
-    from dedupe_dssim import altered, pixels
+    from dedupe import altered, pixels
 
     photos = [Image.open(name) for name in sorted((DATA / "photos").glob("*.JPEG"))]
     images = pixels(photos[: count * 3 // 4])

@@ -113,6 +113,7 @@ VERBS = (
         "curate.dedupe.requests:CalibrateRequest",
         "curate.dedupe.calibration:calibrate",
     ),
+    Verb("crowd grids", "build", "curate.crowd.requests:GridsRequest", "curate.crowd.verbs:grids"),
     Verb("active run", "build", "curate.active.requests:StudyRequest", "curate.active.verbs:run"),
     Verb(
         "active next", "build", "curate.active.requests:NextRequest", "curate.active.verbs:choose"

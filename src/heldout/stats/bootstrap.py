@@ -30,7 +30,7 @@ IntArray = npt.NDArray[np.intp]
 
 MINIMUM_CLUSTERS = 8
 """Fewer clusters are refused: at five, intervals span most of the scale and say next to nothing."""
-FEW_CLUSTERS = 50
+FEW_CLUSTERS = 100
 """Below this many, resampling does not show how alike the images of a cluster are."""
 
 
@@ -265,7 +265,7 @@ def bootstrap_mean(
 
     ``method="auto"`` takes what held its coverage in ``benchmarks/interval_coverage.py``: ``wilson`` where
     bounds are known; ``studentised`` for clusters, and without bounds; ``t`` for strata without
-    bounds. Fewer than 50 clusters of bounded values get :func:`clustered_proportion`.
+    bounds. Fewer than 100 clusters of bounded values get :func:`clustered_proportion`.
 
     >>> rng = np.random.default_rng(0)
     >>> right = np.repeat([1.0, 0.0], [80, 20])

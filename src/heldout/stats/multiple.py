@@ -125,13 +125,16 @@ class PairTests:
             return SmallestP(count, np.zeros(0))
         from scipy.special import ndtr
 
-        drawn = self._drawn
-        largest = np.zeros(len(drawn))
+        drawn = np.ascontiguousarray(self._drawn.T)  # a hundred columns are four times as fast
+        largest = np.zeros(drawn.shape[1])
         inverse = (1.0 / np.where(self.scale > 0, self.scale, np.inf)).astype(drawn.dtype)
         for column in np.flatnonzero(once.any(axis=1)):
             rivals = once[column]
-            gaps = np.abs(drawn[:, column : column + 1] - drawn[:, rivals])
-            np.maximum(largest, (gaps * inverse[column, rivals]).max(axis=1), out=largest)
+            gaps = drawn[rivals]
+            gaps -= drawn[column]
+            np.abs(gaps, out=gaps)
+            gaps *= inverse[column, rivals][:, None]
+            np.maximum(largest, gaps.max(axis=0), out=largest)
         # Few clusters give few values of chance: what is equal but for rounding counts as reached.
         return SmallestP(count, np.sort(2.0 * ndtr(-largest * (1.0 + 1e-5))))
 

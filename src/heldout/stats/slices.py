@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
 from heldout.stats.bootstrap import MINIMUM_CLUSTERS, codes_of
-from heldout.stats.intervals import FloatArray, check_level, normal_quantile, t_quantile
+from heldout.stats.intervals import (
+    FloatArray,
+    Interval,
+    check_level,
+    interval_from_error,
+    normal_quantile,
+    t_quantile,
+)
 
 _BLOCK_CELLS = 1 << 22
 _DRAWS = 20_000
@@ -116,6 +123,33 @@ def slice_means(
         pull = (found - means[:, place] * sizes) * scale
         covariance[place] = pull.T @ pull
     return SliceMeans(means, n, present, covariance, sizes / n)
+
+
+def share_in_clusters(
+    values: npt.ArrayLike, clusters: npt.ArrayLike, *, level: float = 0.95
+) -> Interval:
+    """The interval of each mean (columns,) of ``values`` (n, columns), hits and misses in ``clusters``.
+
+    Fewer than 8 clusters are refused.
+    """
+    data = np.asarray(values)
+    means = slice_means(data, np.zeros(len(data), dtype=np.int64), count=1, clusters=clusters)
+    if (units := int(means.clusters[0])) < MINIMUM_CLUSTERS:
+        many = "a single cluster is" if units == 1 else f"{units} clusters are"
+        raise NotApplicable(
+            f"{many} too few for an interval, which needs {MINIMUM_CLUSTERS}",
+            fix="use a column with more values, or report the share without an interval",
+        )
+    found = means.contrast([1.0])
+    limits = interval_from_error(
+        found.value,
+        found.error,
+        quantile=t_quantile(level, found.degrees),
+        level=level,
+        bounds=(0.0, 1.0),
+        units=found.degrees + 1.0,
+    )
+    return replace(limits, method=f"cluster-{limits.method}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,9 +23,9 @@ from heldout.curate.replicate.samplers import (
     BINS,
     REASONS,
     SAMPLERS,
-    Candidate,
     Rule,
     Sample,
+    VotedCandidate,
     bin_of,
     sample,
     scaled,
@@ -37,7 +37,7 @@ from heldout.data.testset.hashing import row_hash
 
 
 def oracle(
-    pools: dict[str, list[Candidate]],
+    pools: dict[str, list[VotedCandidate]],
     rule: Rule,
     seed: int,
     previous: dict[str, list[str]],
@@ -122,7 +122,7 @@ def _oracle_matched(fine: Any, before: Any, originals: Any, rule: Rule, rank: An
 
 
 def published_oracle(
-    pools: dict[str, list[Candidate]],
+    pools: dict[str, list[VotedCandidate]],
     rule: Rule,
     seed: int,
     previous: dict[str, list[str]],
@@ -177,8 +177,8 @@ _BOOLS = st.booleans()
 
 
 @st.composite
-def pools(draw: Any) -> dict[str, list[Candidate]]:
-    made: dict[str, list[Candidate]] = {}
+def pools(draw: Any) -> dict[str, list[VotedCandidate]]:
+    made: dict[str, list[VotedCandidate]] = {}
     for label in ("a", "b"):
         n = draw(st.integers(0, 14))
         made[label] = []
@@ -186,7 +186,7 @@ def pools(draw: Any) -> dict[str, list[Candidate]]:
             votes = draw(st.integers(0, 12))
             selected = draw(st.integers(0, votes))
             made[label].append(
-                Candidate(
+                VotedCandidate(
                     image_id=f"{label}{place:02d}",
                     frequency=selected / votes if votes else 0.0,
                     votes=votes,
@@ -218,7 +218,7 @@ _ORIGINALS = st.fixed_dictionaries({label: st.lists(_SHARES, max_size=25) for la
 
 @given(pools(), _RULES, st.integers(0, 3), _PREVIOUS, _ORIGINALS)
 def test_every_sampler_is_that_of_the_oracle(
-    made: dict[str, list[Candidate]], rule: Rule, seed: int, previous: Any, originals: Any
+    made: dict[str, list[VotedCandidate]], rule: Rule, seed: int, previous: Any, originals: Any
 ) -> None:
     drawn = sample(made, rule, seed=seed, previous=previous, originals=originals)
     expected = oracle(made, rule, seed, previous, originals)
@@ -250,7 +250,7 @@ def test_legacy_draws_are_those_that_were_published(
 
 
 def test_draws_by_hash_stay_the_same() -> None:
-    pool = {"a": [Candidate(f"image{n}", n / 9, 10) for n in range(10)]}
+    pool = {"a": [VotedCandidate(f"image{n}", n / 9, 10) for n in range(10)]}
     drawn = sample(pool, Rule(sampler="random", per_class=4), seed=1)
     assert drawn.classes[0].images == ("image8", "image4", "image0", "image1")
 
@@ -331,7 +331,7 @@ def test_matched_reaches_its_target_where_there_are_candidates() -> None:
     rng = np.random.default_rng(5)
     truth = rng.beta(3, 1.2, 2000)
     votes = rng.binomial(10, truth) / 10
-    pool = {"a": [Candidate(f"i{k:04d}", float(f), 10) for k, f in enumerate(votes)]}
+    pool = {"a": [VotedCandidate(f"i{k:04d}", float(f), 10) for k, f in enumerate(votes)]}
     originals = rng.binomial(10, rng.beta(4, 1, 25)) / 10
     drawn = sample(
         pool, Rule(sampler="matched"), seed=0, originals={"a": originals.tolist()}
@@ -344,7 +344,7 @@ def test_matched_reaches_its_target_where_there_are_candidates() -> None:
 
 
 def test_a_target_that_rests_on_few_images_makes_a_set_invalid() -> None:
-    pool = {"a": [Candidate(f"i{k}", 1.0, 10) for k in range(20)]}
+    pool = {"a": [VotedCandidate(f"i{k}", 1.0, 10) for k in range(20)]}
     few = sample(pool, Rule(sampler="matched"), seed=0, originals={"a": [1.0] * 19})
     assert few.few == ("a",) and len(few.rows) == 10 and not few.is_valid
     none = sample(pool, Rule(sampler="matched"), seed=0, originals={})
@@ -355,8 +355,8 @@ def test_a_target_that_rests_on_few_images_makes_a_set_invalid() -> None:
 
 _CHILD = """
 import json, sys
-from heldout.curate.replicate.samplers import Candidate, Rule, sample
-pool = {c: {Candidate(f"{c}{k}", k % 11 / 10, 10) for k in range(40)} for c in "ba"}
+from heldout.curate.replicate.samplers import VotedCandidate, Rule, sample
+pool = {c: {VotedCandidate(f"{c}{k}", k % 11 / 10, 10) for k in range(40)} for c in "ba"}
 like = {c: [0.1, 0.5, 0.9] * 8 for c in "ab"}
 previous = {"a": [f"a{k}" for k in range(0, 40, 3)]}
 print(json.dumps([
@@ -411,7 +411,7 @@ def unshuffled(rows: Rows, seed: int) -> Rows:
 @pytest.mark.shared
 def test_dummy_set_is_drawn_in_its_published_order(shared_data: Path) -> None:
     originals, _ = published(shared_data, "imagenet-validation-original")
-    pool = {label: [Candidate(i) for i in ids] for label, ids in by_class(originals).items()}
+    pool = {label: [VotedCandidate(i) for i in ids] for label, ids in by_class(originals).items()}
     rows, file = published(shared_data, "imagenetv2-dummy-0")
     assert file["seed"] == 751480828
     drawn = sample(pool, Rule(sampler="random"), seed=751480828, legacy=True)
@@ -426,7 +426,9 @@ def test_carry_over_and_shuffle_of_a_revision_of_set_a(shared_data: Path) -> Non
     before, _ = published(shared_data, "imagenetv2-a-23")
     after, file = published(shared_data, "imagenetv2-a-24")
     assert file["seed"] == 895619963
-    pool = {label: [Candidate(i, 1.0, 10) for i in ids] for label, ids in by_class(after).items()}
+    pool = {
+        label: [VotedCandidate(i, 1.0, 10) for i in ids] for label, ids in by_class(after).items()
+    }
     drawn = sample(pool, Rule(), seed=895619963, previous=by_class(before), legacy=True)
     assert list(drawn.rows) == after and len(after) == 9_999
     assert [one.class_id for one in drawn.short] and not drawn.is_valid
@@ -442,7 +444,7 @@ def test_revisions_of_set_c_are_in_class_order_before_their_shuffle(
     ordered = unshuffled(rows, file["seed"])
     assert [label for _, label in ordered] == sorted(label for _, label in rows)
     pool = {
-        label: [Candidate(image, 1 - place / 100, 10) for place, image in enumerate(ids)]
+        label: [VotedCandidate(image, 1 - place / 100, 10) for place, image in enumerate(ids)]
         for label, ids in by_class(ordered).items()
     }
     drawn = sample(pool, Rule(sampler="top"), seed=file["seed"], legacy=True)

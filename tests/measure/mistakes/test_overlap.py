@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import UserError
-from heldout.measure.mistakes.between_models import changed_images, changes, overlaps
+from heldout.measure.mistakes.between_models import Overlap, changed_images, changes, overlaps
 from heldout.measure.mistakes.verdicts import RIGHT, verdicts
 from heldout.measure.score.measure import measure
 from heldout.stats.agreement import cohen_kappa
@@ -55,6 +58,33 @@ def test_overlaps(world: World, kind: str) -> None:
     assert (turned.model, turned.other) == ("m1", "m0")
     assert (turned.shared, turned.same) == (found[0].shared, found[0].same)
     assert (turned.wrong, turned.other_wrong) == (found[0].other_wrong, found[0].wrong)
+
+
+def test_shared_mistakes_in_clusters() -> None:
+    """Ten copies of each of 24 images: as wide as 24 images are, not 240."""
+    rng = np.random.default_rng(0)
+    wrong = {"a": np.full(24, True), "b": rng.random(24) < 0.6}
+    logits = {m: [(0, 1) if w else (1, 0) for w in v.repeat(10)] for m, v in wrong.items()}
+    world = single_label([0] * 240, 2, logits)
+    films = {
+        "film": [f"f{i // 10}" for i in range(240)],
+        "few": [f"f{i // 60}" for i in range(240)],
+    }
+    testset = world_testset(world, **films)
+
+    def found(column: str | None) -> Overlap:
+        card = testset.card.updated(clusters=column)
+        return overlaps(verdicts(replace(testset, card=card), world.predictions()))[0]
+
+    plain, clustered, few = found(None), found("film"), found("few")
+    k = int(wrong["b"].sum())
+    assert (plain.low, plain.high) == (wilson(k * 10, 240).low, wilson(k * 10, 240).high)
+    expected = wilson(k, 24)
+    assert clustered.low == pytest.approx(expected.low, abs=0.02)
+    assert clustered.high == pytest.approx(expected.high, abs=0.02)
+    assert plain.share == clustered.share == few.share == k / 24
+    assert few.low is None and few.high is None and plain.reason is None
+    assert few.reason == "4 clusters (few) are too few for an interval, which needs 8"
 
 
 @settings(max_examples=80)

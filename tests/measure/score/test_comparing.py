@@ -208,6 +208,21 @@ def test_calibrated_models_of_different_sharpness_do_not_differ() -> None:
     assert rejected <= 6 and missed <= 6
 
 
+def test_calibration_errors_over_few_clusters_have_no_test_of_difference() -> None:
+    """92 to 94 % of intervals covered with 40 to 200 clusters; each error by itself has one."""
+    rng = np.random.default_rng(0)
+    logits = {m: [(float(v), 0.0) for v in rng.normal(1, 1, 600)] for m in "ab"}
+    world = single_label(rng.integers(0, 2, 600).tolist(), 2, logits)
+    testset = world_testset(world, film=[f"f{i // 10}" for i in range(600)])
+    ece, debiased = measure(testset, world.predictions(), metrics=["ece", "ece_debiased"])
+    (record,) = compare(ece, [("a", "b")], cluster="film", replicates=50)
+    assert record.low is None and record.p is None
+    assert "60 clusters (film) are too few for a difference" in str(record.reason)
+    assert all(r.low is not None for r in scores(debiased, cluster="film", replicates=50))
+    (alone,) = compare(ece.select(np.arange(300)), [("a", "b")], replicates=50)
+    assert alone.low is not None and alone.p is not None
+
+
 def test_a_debiased_calibration_error_is_a_metric() -> None:
     """Of a calibrated model: 2 % on 2,000 images by noise alone, and about 0 without it."""
     raw, clean, above, n = [], [], 0, 2000

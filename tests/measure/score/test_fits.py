@@ -157,8 +157,8 @@ def test_the_interval_covers_where_images_come_in_films() -> None:
 def test_too_few_films_or_models_or_too_much_noise_is_said() -> None:
     _, (reason,) = coverage(1, 20, np.arange(300) // 60, film=0.1, spread=0.2, seed=2)
     assert "5 clusters (film) are too few" in reason
-    _, (reason,) = coverage(1, 20, np.arange(300) // 34, film=0.1, spread=0.2, seed=2)
-    assert reason.startswith("9 clusters (film) are too few for the interval of a line")
+    _, (reason,) = coverage(1, 20, np.arange(300) // 20, film=0.1, spread=0.2, seed=2)
+    assert reason == "15 clusters (film) are too few for the interval of a line, which needs 16"
     _, (reason,) = coverage(1, 6, np.arange(300), film=0.0, spread=0.3, seed=3)
     assert reason == "6 models are too few for the interval of a line, which needs 12"
     _, (reason,) = coverage(1, 30, np.arange(100), film=0.0, spread=0.02, seed=4)

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.data.labels import Class, Hierarchy, LabelSpace, hierarchy_map
+from heldout.data.testset import Card, make_testset, truth_table
+from heldout.measure.score.compare import compare
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.measure.score.metrics import (
@@ -85,6 +87,95 @@ def test_ece_end_to_end(world: World) -> None:
         found = measured.confidence[:, m]  # type: ignore[index]
         assert found == pytest.approx([max(row) for row in p])
         assert measured.estimates()[m] == pytest.approx(slow_ece(found.tolist(), hits, BINS))
+
+
+def slow_classwise(p: np.ndarray, target: np.ndarray) -> float:
+    """Kull et al.'s definition, a class, a bin and an image at a time."""
+    n, classes = p.shape
+    total = 0.0
+    for c in range(classes):
+        for b in range(BINS):
+            inside = [
+                i
+                for i in range(n)
+                if b / BINS < p[i, c] <= (b + 1) / BINS or (b == 0 and p[i, c] == 0)
+            ]
+            if inside:
+                share = math.fsum(target[i, c] for i in inside) / len(inside)
+                average = math.fsum(p[i, c] for i in inside) / len(inside)
+                total += len(inside) / n * abs(share - average)
+    return total / classes
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(), st.sampled_from([1, 7, 1 << 21]))
+def test_classwise_ece_by_its_definition(world: World, cells: int) -> None:
+    """In blocks of any size; what images add is nothing in all, as targets and p both sum to 1."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heldout.measure.score.metrics._CELLS", cells)
+        (measured,) = measure(
+            world_testset(world), world.predictions(dtype="<f8"), metrics=["ece_classwise"]
+        )
+    counted = [row for row, image in enumerate(world.images) if image.correct]
+    for m, model in enumerate(measured.models):
+        given_logits = [world.logits[model][row] for row in counted]
+        logits = np.array([row or (0.0,) * world.classes for row in given_logits])
+        p = np.minimum(np.exp(logits - log_sum_exp(logits)[:, None]), 1.0)
+        target = np.zeros_like(p)
+        for place, row in enumerate(counted):
+            right = set(world.images[row].correct)
+            target[place, list(right)] = 1 / len(right)
+        expected = slow_classwise(p, target)
+        assert measured.estimates()[m] == pytest.approx(expected, abs=1e-12)
+        assert 0 <= expected <= 2 / world.classes + 1e-12
+        record = scores(measured, by=["class"])[m]
+        assert record.value == pytest.approx(expected, abs=1e-12)
+        assert record.low is None and "has no interval" in str(record.reason)
+
+
+def test_an_image_of_two_rows_counts_once_in_classwise_ece() -> None:
+    """Two rows with a label each are one image with half of its target in each."""
+    logits = {"m": [(2.0, 1.0, 0.0), (0.0, 1.0, 0.5), (0.3, 0.1, 0.9)]}
+    single = world_testset(single_label([0, 1, 2], 3, logits))
+    twice = make_testset(
+        Card(name="made", label_space="made"),
+        images=single.images,
+        truths={
+            "original": truth_table(
+                ["i000", "i000", "i001", "i002"],
+                ["c0", "c1", "c1", "c2"],
+                correct=[["c0"], ["c1"], ["c1"], ["c2"]],
+            )
+        },
+        label_space=single.label_space,
+    )
+    world = single_label([0, 1, 2], 3, logits)
+    (measured,) = measure(twice, world.predictions(dtype="<f8"), metrics=["ece_classwise"])
+    rows = np.array(logits["m"])
+    p = np.exp(rows - log_sum_exp(rows)[:, None])
+    target = np.array([[0.5, 0.5, 0], [0, 1, 0], [0, 0, 1]])
+    assert scores(measured)[0].value == pytest.approx(slow_classwise(p, target))
+    assert scores(measured)[0].n == 3
+
+
+def test_classwise_ece_at_its_limits() -> None:
+    sure = single_label(
+        [0, 1], 2, {"right": [(99, -99), (-99, 99)], "wrong": [(-99, 99), (99, -99)]}
+    )
+    (measured,) = measure(world_testset(sure), sure.predictions(), metrics=["ece_classwise"])
+    assert measured.estimates() == pytest.approx([0.0, 1.0], abs=1e-12)
+    (record,) = compare(measured, [("wrong", "right")])
+    assert (record.difference, record.p) == (pytest.approx(1.0), None)
+    with pytest.raises(NotApplicable, match="a number of all images"):
+        measured.select(np.array([0]))
+    one = single_label([0, 0], 1, {"m": [(3.0,), None]})
+    (alone,) = measure(world_testset(one), one.predictions(), metrics=["ece_classwise"])
+    assert alone.estimates().tolist() == [0.0]
+    for metric in ("ece", "ece_classwise"):
+        with pytest.raises(NotApplicable, match=f"{metric} needs logits, right keeps only its top"):
+            measure(world_testset(sure), sure.predictions(keep="topk"), metrics=[metric])
+    with pytest.raises(UserError, match="cannot be weighted"):
+        get_metric("ece_classwise_weighted")
 
 
 def test_the_loss_stays_finite_where_probabilities_vanish() -> None:

@@ -217,6 +217,10 @@ def test_clusters_of_images_are_drawn_together() -> None:
     assert wide > 1.7 * ((alone.high or 0) - (alone.low or 0))
     assert together["group_mean"].interval == "cluster-wilson"
     assert set(together) == {"image_mean", "group_mean"}  # the rest needs images drawn one by one
+    few = by_name(membership_records(measured, "subset", clusters=films // 10))
+    assert few["group_mean"].value == together["group_mean"].value
+    for name in ("image_mean", "group_mean"):
+        assert few[name].low is None and "6 clusters are too few" in str(few[name].reason)
 
 
 def test_the_worst_of_many_small_slices_is_corrected() -> None:

@@ -82,7 +82,7 @@ def merge(parts: Sequence[Nearest], k: int) -> Nearest:
     if (missing := k - rows.shape[1]) > 0:
         rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
         distances = np.pad(distances, ((0, 0), (0, missing)), constant_values=math.inf)
-    order = np.lexsort((rows.astype(np.uint64), distances), axis=1)[:, :k]  # -1 is the largest
+    order = np.lexsort((rows, distances), axis=1)[:, :k]
     return Nearest(
         np.take_along_axis(rows, order, axis=1), np.take_along_axis(distances, order, axis=1)
     )
@@ -115,19 +115,25 @@ def nearest(
             f"{references.shape}, not both uint8 or both float32, of one length"
         )
     arrays = _arrays(device, threads or os.cpu_count() or 1, memory)
-    found = []
+    return in_parts(arrays, candidates, references, k)
+
+
+def in_parts(arrays: Arrays, candidates: np.ndarray, references: np.ndarray, k: int) -> Nearest:
+    """As :func:`nearest`, of parts that the arrays can hold at once."""
+    found = [_nothing(0, k)]
+    first = 0
     with arrays.context():
         for ours in arrays.parts(candidates):
-            best = [_nothing(len(ours), k)]
+            best = _nothing(len(ours), k)
             side = arrays.put(ours)
             start = 0
             for theirs in arrays.parts(references):
-                rows, distances = search(arrays, side, arrays.put(theirs), k)
+                rows, distances = search(arrays, side, arrays.put(theirs), k, (first, start))
                 rows, distances = arrays.take(rows), arrays.take(distances)
-                best = [merge([*best, Nearest(np.where(rows < 0, -1, rows + start), distances)], k)]
+                best = merge([best, Nearest(np.where(rows < 0, -1, rows + start), distances)], k)
                 start += len(theirs)
-            found += best
-    found = found or [_nothing(0, k)]
+            found.append(best)
+            first += len(ours)
     return Nearest(
         np.concatenate([part.rows for part in found]),
         np.concatenate([part.distances for part in found]),
@@ -154,15 +160,23 @@ def _arrays(device: str, threads: int, memory: int) -> Arrays:
 # ----------------------------------------------------------------------- the search, on any arrays
 
 
-def search(arrays: Arrays, candidates: Any, references: Any, k: int) -> tuple[Any, Any]:
-    """Rows and distances as in :class:`Nearest`, of and as arrays of one library on one device."""
+def search(
+    arrays: Arrays, candidates: Any, references: Any, k: int, starts: tuple[int, int] = (0, 0)
+) -> tuple[Any, Any]:
+    """Rows and distances as in :class:`Nearest`, of and as arrays of one library on one device.
+
+    ``starts``  the rows that errors count from, where both sides are parts of more
+    """
     xp, n = arrays.xp, len(candidates)
     rows = xp.full((n, k), -1, dtype=xp.int64)
     distances = xp.full((n, k), math.inf, dtype=xp.float64)
     if not (n and len(references) and k):
         return rows, distances
     floats = str(candidates.dtype).endswith("float32")
-    vectors = (_Floats if floats else _Bytes)(arrays, candidates, references)
+    if floats:
+        vectors: Any = _Floats(arrays, candidates, references, starts)
+    else:
+        vectors = _Bytes(arrays, candidates, references)
     order = _without_copies(vectors.squares, references, k, arrays)
     tall, wide, side, waiting = arrays.blocks(candidates.shape[1], floats)
     for start in range(0, n, side):
@@ -290,14 +304,18 @@ class _Block:
 class _Floats:
     """Float32 vectors."""
 
-    def __init__(self, arrays: Arrays, candidates: Any, references: Any) -> None:
+    def __init__(
+        self, arrays: Arrays, candidates: Any, references: Any, starts: tuple[int, int] = (0, 0)
+    ) -> None:
         self._arrays, self._sides = arrays, (candidates, references)
         ours, theirs = arrays.squares(candidates), arrays.squares(references)
-        for name, squares in (("candidates", ours), ("references", theirs)):
+        for name, squares, start in zip(
+            ("candidates", "references"), (ours, theirs), starts, strict=True
+        ):
             (bad,) = arrays.nonzero(~arrays.xp.isfinite(squares))
             if len(bad):
                 raise UserError(
-                    f"{name} have values that are not finite, first in row {int(bad[0])}",
+                    f"{name} have values that are not finite, first in row {start + int(bad[0])}",
                     fix="leave such rows out",
                 )
         self.squares = theirs
@@ -477,7 +495,8 @@ class NumpyArrays:
         rows = quarter // (4 * (d + 16) if floats else 4 * _EXACT * self.threads)
         cached = 2**24 // (4 * (d + 16) if floats else 4 * _EXACT)
         wide = max(1, min(4096, cached, rows, 2 * math.isqrt(area)))
-        return max(1, min(512, area // wide)), wide, max(1, rows), quarter // 32
+        # More candidates at once save little, and each has pairs that wait.
+        return max(1, min(512, area // wide)), wide, max(1, min(8192, rows)), quarter // 32
 
     def put(self, array: np.ndarray) -> np.ndarray:
         """Itself."""

@@ -313,7 +313,10 @@ class SearchWork:
 
     @property
     def block(self) -> int:
-        """Images on a side of a block: a quarter of the memory is for each side."""
+        """Images on a side of a block: a quarter of the memory is for each side.
+
+        A quarter is for scratch, one for the process itself and what is kept.
+        """
         vectors = self.candidates.vectors
         fitting = self.memory // 4 // max(vectors.shape[1] * vectors.itemsize, 1)
         return max(1, min(int(fitting), _LARGEST.get(self.measure, 16_384)))
@@ -331,7 +334,7 @@ class SearchWork:
     def _nearest(self, candidates: np.ndarray, references: np.ndarray) -> Nearest:
         keep = min(self.keep + self.within, len(references))
         how: dict[str, Any] = {
-            "device": self.device, "threads": self.workers, "memory": self.memory // 2
+            "device": self.device, "threads": self.workers, "memory": self.memory // 4
         }  # fmt: skip
         if self.measure != "dssim":
             return nearest(candidates, references, keep, **how)

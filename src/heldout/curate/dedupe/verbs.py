@@ -527,7 +527,7 @@ def _write_set(
     pool = made.card.stage == "pool"
     if pool:  # a pool's card has no recipe and no parents: its facts say where it came from
         facts = {"source": "dedupe", **made.card.recipe, "parents": [*made.card.parents]}
-        made = dataclasses.replace(made, card=made.card.updated(facts=facts))
+        made = dataclasses.replace(made, card=made.card.updated(facts=facts, recipe={}, parents=()))
     parent = context.workspace.pools if pool else context.workspace.testsets
     saved = save(made, parent / str(request.name), replace=request.replace)
     context.say(

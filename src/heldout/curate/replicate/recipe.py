@@ -24,7 +24,7 @@ from heldout.curate.recipe import (
     pool_in,
 )
 from heldout.curate.replicate.requests import ReplicateParameters
-from heldout.curate.replicate.samplers import BINS, Candidate, ClassDraw, Rule, Sample, sample
+from heldout.curate.replicate.samplers import BINS, ClassDraw, Rule, Sample, VotedCandidate, sample
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.neighbours import Neighbours
 from heldout.data.judgements.resolution import resolved_duplicates
@@ -249,7 +249,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         elsewhere=elsewhere,
     )
     unreviewed = known.unreviewed(list(classes))
-    candidates: dict[str, list[Candidate]] = {label: [] for label in classes.values()}
+    candidates: dict[str, list[VotedCandidate]] = {label: [] for label in classes.values()}
     for listed in (originals and images_by_class(originals), previous and previous.by_class):
         for label in listed or ():
             candidates.setdefault(label, [])
@@ -257,7 +257,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
     for image, label in classes.items():
         said = frequencies.get((image, label))
         candidates[label].append(
-            Candidate(
+            VotedCandidate(
                 image_id=image,
                 frequency=0.0 if said is None else said.frequency,
                 votes=0 if said is None else said.n,
@@ -320,7 +320,7 @@ def _votes_needed(parameters: ReplicateParameters, people: int) -> int:
 
 
 def _classes(pool: TestSet) -> dict[str, str]:
-    """Candidate -> its class; one of several classes is refused, one without is no candidate."""
+    """VotedCandidate -> its class; one of several classes is refused, one without is no candidate."""
     truth = pool.truth()
     found: dict[str, str] = {}
     for image, label in zip(

@@ -38,7 +38,9 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
     votes: (
         Annotated[
             int,
-            option("Votes that a candidate needs; 10 by default, or all people if fewer.", ge=1),
+            option(
+                "Votes that are enough for an image; 10 by default, or all people if fewer.", ge=1
+            ),
         ]
         | None
     ) = None
@@ -56,7 +58,7 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
         Annotated[str, option("Column: images of one photo are duplicates.", rare=True)] | None
     ) = None
     legacy: Annotated[
-        bool, option("Draw and order as ImageNetV2 did, to compare with it.", rare=True)
+        bool, option("Draw in the published order and from the published generator.", rare=True)
     ] = False
 
     def check(self) -> None:

@@ -38,7 +38,7 @@ BINS = (0.2, 0.4, 0.6, 0.8)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class VotedCandidate:
     """What is known of one candidate for its class.
 
     ``frequency``  selections over votes; 0 without votes
@@ -83,11 +83,11 @@ class Rule:
 
 
 def reason_against(
-    candidate: Candidate, *, votes: int, threshold: float | None = None
+    candidate: VotedCandidate, *, votes: int, threshold: float | None = None
 ) -> Reason | None:
     """The first reason why a candidate may not be drawn; None where there is none.
 
-    >>> reason_against(Candidate("a", 0.6, 10, near_duplicate=True), votes=10, threshold=0.7)
+    >>> reason_against(VotedCandidate("a", 0.6, 10, near_duplicate=True), votes=10, threshold=0.7)
     'below_threshold'
     """
     if candidate.blacklisted:
@@ -235,7 +235,7 @@ class Sample:
 
 
 def sample(
-    candidates: Mapping[str, Iterable[Candidate]],
+    candidates: Mapping[str, Iterable[VotedCandidate]],
     rule: Rule,
     *,
     seed: int,
@@ -293,13 +293,13 @@ def _rows(
 
 def _class_draw(
     class_id: str,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[VotedCandidate],
     rule: Rule,
     previous: Sequence[str],
     originals: Collection[float],
     draws: Draws,
 ) -> ClassDraw:
-    eligible: dict[str, Candidate] = {}
+    eligible: dict[str, VotedCandidate] = {}
     excluded: dict[str, Reason] = {}
     asked = 0 if rule.sampler == "random" else rule.votes
     for candidate in sorted(candidates, key=lambda one: one.image_id):
@@ -333,7 +333,7 @@ def _class_draw(
     )
 
 
-def best(eligible: Mapping[str, Candidate], previous: Collection[str], n: int) -> list[str]:
+def best(eligible: Mapping[str, VotedCandidate], previous: Collection[str], n: int) -> list[str]:
     """The ``n`` candidates selected most often; ties by votes, previous images, the larger id."""
     kept = set(previous)
     return sorted(
@@ -373,7 +373,7 @@ def scaled(histogram: Sequence[int], total: int) -> list[int]:
 
 
 def match(
-    eligible: Mapping[str, Candidate],
+    eligible: Mapping[str, VotedCandidate],
     previous: Sequence[str],
     originals: Collection[float],
     rule: Rule,

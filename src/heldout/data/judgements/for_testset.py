@@ -123,12 +123,17 @@ def blacklist_about(testset: TestSet, address: str | Path) -> dict[str, str] | N
 
 
 def _stored(address: str | Path, question: str) -> Iterator[Judgement]:
-    """The answers to a question; none where there is no table yet: reading must not make one."""
-    file = str(address).removeprefix("sqlite:///")
-    if (isinstance(address, Path) or file != address) and not Path(file).exists():
+    """The answers to a question; none where there is no table yet."""
+    if not table_exists(address):
         return
     with JudgementStore(address) as store:
         yield from store.stream(question=question)
+
+
+def table_exists(address: str | Path) -> bool:
+    """Whether there is a table to read: reading must not make an empty one."""
+    file = str(address).removeprefix("sqlite:///")
+    return not (isinstance(address, Path) or file != address) or Path(file).exists()
 
 
 def sets_of(testset: TestSet) -> set[str | None]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from heldout.core.errors import LabelError, UserError
+from heldout.core.errors import LabelError, NotApplicable, UserError
 from heldout.core.records import Table
 from heldout.data.labels.label_map import LabelMap
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet
 from heldout.measure.mistakes.verdicts import Verdicts
 from heldout.measure.score.compare import error_consistency
+from heldout.measure.score.slices import cluster_codes, cluster_column, with_cluster_name
 from heldout.models.predictions import Predictions
-from heldout.stats.intervals import wilson
+from heldout.stats.intervals import Interval, wilson
+from heldout.stats.slices import share_in_clusters
 
 LEVEL = 0.95
 
@@ -190,7 +192,8 @@ class Overlap:
     ``kappa``     agreement on right and wrong beyond that, from -1 to 1: the error consistency of
                   Geirhos et al. (NeurIPS 2020); None where both are always right, or always wrong
     ``share``     shared of ``wrong``: of the first model's mistakes those that the other also makes,
-                  with its Wilson interval
+                  with its Wilson interval, or that over clusters where the card declares them
+    ``reason``    why there is no interval
     """
 
     record: ClassVar[str] = "overlap"
@@ -217,6 +220,7 @@ class Overlap:
     share: float | None
     low: float | None
     high: float | None
+    reason: str | None = None
 
 
 def overlaps(verdicts: Verdicts, of: str | None = None, *, level: float = LEVEL) -> list[Overlap]:
@@ -228,13 +232,30 @@ def overlaps(verdicts: Verdicts, of: str | None = None, *, level: float = LEVEL)
         first = verdicts.position(of)
         pairs = [(first, other) for other in range(len(verdicts.models)) if other != first]
     made, n = [], len(verdicts)
-    kappas = error_consistency(verdicts.measured()).kappa
+    measured, column = verdicts.measured(), cluster_column(verdicts.testset, None)
+    clusters = None if column is None else cluster_codes(measured, column)
+    kappas = error_consistency(measured).kappa
+
+    @cache
+    def of_own(a: int) -> tuple[Interval | None, str | None]:
+        """Which part of a model's mistakes each other one makes too, (models,), or why not."""
+        rows = np.flatnonzero(verdicts.wrong[:, a])
+        shared = verdicts.wrong[rows]
+        if not len(rows):
+            return None, None
+        if clusters is None:
+            return wilson(shared.sum(axis=0), len(rows), level=level), None
+        try:
+            return share_in_clusters(shared, clusters[rows], level=level), None
+        except NotApplicable as refused:
+            return None, with_cluster_name(refused.message, column)
+
     for a, b in pairs:
         model, other = verdicts.models[a], verdicts.models[b]
         found = changes(verdicts, model, other)
         only, other_only, shared = (len(found.rows[change]) for change in CHANGES)
         wrong, other_wrong = only + shared, other_only + shared
-        limits = wilson(shared, wrong, level=level) if wrong else None
+        limits, reason = of_own(a)
         made.append(
             Overlap(
                 testset=verdicts.testset.name,
@@ -249,8 +270,9 @@ def overlaps(verdicts: Verdicts, of: str | None = None, *, level: float = LEVEL)
                 expected=wrong * other_wrong / n,
                 kappa=None if np.isnan(kappas[a, b]) else float(kappas[a, b]),
                 share=shared / wrong if wrong else None,
-                low=None if limits is None else float(limits.low),
-                high=None if limits is None else float(limits.high),
+                low=None if limits is None else float(limits.low[b]),
+                high=None if limits is None else float(limits.high[b]),
+                reason=reason,
             )
         )
     return made

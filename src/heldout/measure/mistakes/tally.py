@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from heldout.core.errors import UserError
+from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.judgement import CATEGORIES, SEVERITIES
 from heldout.measure.mistakes.categories import (
     NO_MISTAKE,
@@ -32,9 +32,8 @@ from heldout.measure.score.estimate import LEVEL
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Tally
 from heldout.measure.score.slices import cluster_codes, format_slice, partitions, with_cluster_name
-from heldout.stats.bootstrap import MINIMUM_CLUSTERS
-from heldout.stats.intervals import Interval, interval_from_error, t_quantile, wilson
-from heldout.stats.slices import slice_means
+from heldout.stats.intervals import Interval, wilson
+from heldout.stats.slices import share_in_clusters
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -310,24 +309,10 @@ class _Counting:
             return wilson(k, n, level=self.level), None
         # Which models have such mistakes; without any there is no spread to linearise.
         values = np.append(chosen, False)[codes].astype(np.float64)
-        means = slice_means(
-            values, np.zeros(n, dtype=np.int64), count=1, clusters=self.clusters[images]
-        )
-        units = int(means.clusters[0])
-        if units < MINIMUM_CLUSTERS:
-            many = "a single cluster is" if units == 1 else f"{units} clusters are"
-            few = f"{many} too few for an interval, which needs {MINIMUM_CLUSTERS}"
-            return None, with_cluster_name(few, self.cluster)
-        found = means.contrast([1.0])
-        limits = interval_from_error(
-            found.value,
-            found.error,
-            quantile=t_quantile(self.level, found.degrees),
-            level=self.level,
-            bounds=(0.0, 1.0),
-            units=found.degrees + 1.0,
-        )
-        return replace(limits, method=f"cluster-{limits.method}"), None
+        try:
+            return share_in_clusters(values, self.clusters[images], level=self.level), None
+        except NotApplicable as refused:
+            return None, with_cluster_name(refused.message, self.cluster)
 
     def expected_major(self) -> Iterator[Tally]:
         """For each model: how many of its unjudged mistakes are Major if suggestions are right.

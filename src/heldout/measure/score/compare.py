@@ -12,6 +12,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import (
     LEVEL,
+    NO_CLASSWISE,
     REPLICATES,
     IntervalOptions,
     calibration,
@@ -72,7 +73,7 @@ def contrasts(
     options = IntervalOptions(seed, replicates, level)
     clusters = None if cluster is None else cluster_codes(measured, cluster)
     slices = {ALL: np.arange(len(measured))} if whole else {}
-    for partition in partitions(measured, by):
+    for partition in partitions(measured, () if measured.metric.classwise else by):
         parts = partition.slices().items()
         slices |= {name: rows for name, rows in parts if measured.has_weight(rows)}
     # In order of name: what is drawn must not depend on a model's place.
@@ -90,7 +91,8 @@ def contrasts(
             difference = tests.difference
         except NotApplicable as refused:  # such as one image, or three clusters
             reason = with_cluster_name(refused.message, cluster)
-            metric = replace(part.metric, debiased=part.metric.binned)
+            debiased = part.metric.binned and not part.metric.classwise
+            metric = replace(part.metric, debiased=debiased)
             values = replace(part, metric=metric).estimates()
             difference = values[:, None] - values
         records = tuple(
@@ -173,6 +175,8 @@ def _tests(
     # The draws depend on the slice alone, so that swapping two models turns the sign only.
     rng = generator(options.seed, part, f"compare {part.metric.name} {name}")
     kind = "paired score" if clusters is None else "paired cluster score"
+    if part.metric.classwise:
+        raise NotApplicable(NO_CLASSWISE, fix="compare ece")
     if part.metric.binned:
         return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
     tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))
@@ -269,15 +273,16 @@ def _clustered(
     """How many single images would give each kappa's spread, and its degrees of freedom.
 
     Kappa is linearised: a cluster pulls it by what its images add to disagreement and to both
-    accuracies. Degrees after Satterthwaite (1946), with the correlation inside clusters that the
-    spread itself shows: a cluster of s images has a variance of ``s (1 + (s - 1) rho)``.
+    accuracies. Images of a cluster are taken to be at least as alike as single ones: that they look
+    less so is chance. Where nearly all answers are right a few clusters pull most, and the sum of
+    their squares is known less well: its degrees are those of a chi-square with its relative
+    variance, from the fourth powers.
     """
     from heldout.stats.agreement import kappa_variance
 
     layout = design(len(hits), clusters=clusters)
     sums, sizes = layout.unit_sums(hits * part[:, None]), layout.unit_sums(part)
-    mean = sums.sum(axis=0) / n
-    average = np.square(sizes).sum() / n
+    mean, units = sums.sum(axis=0) / n, layout.units
     images, degrees = np.empty_like(kappa), np.empty_like(kappa)
     for m, a in enumerate(mean):
         chance = np.maximum(a * (1 - mean) + mean * (1 - a), 1e-12)
@@ -287,14 +292,16 @@ def _clustered(
         margins = (sums[:, m] - a * sizes)[:, None] * (1 - 2 * mean)
         margins += (sums - mean * sizes[:, None]) * (1 - 2 * a)
         pull = (margins * differ / chance - more) / chance
-        spread = np.square(pull).sum(axis=0) * layout.units / (layout.units - 1)
+        squares = np.square(pull)
+        spread = squares.sum(axis=0)
         alone = n * kappa_variance(kappa[m], a, mean)
         # Where nothing varies between clusters, each is taken for one image.
-        effect = np.where(spread > 1e-9 * n, spread / np.maximum(alone, 1e-9), n / layout.units)
-        rho = np.clip((effect - 1) / max(average - 1, 1e-9), 0.0, 1.0)
-        weight = sizes[:, None] * (1 + (sizes[:, None] - 1) * rho)
-        free = np.square(weight.sum(axis=0)) / np.square(weight).sum(axis=0) - 1
-        images[m], degrees[m] = n / effect, np.maximum(free, 1.0)
+        varies = spread > 1e-9 * n
+        effect = spread * units / (units - 1) / np.maximum(alone, 1e-9)
+        images[m] = np.where(varies, n / np.maximum(effect, 1.0), units)
+        fourth = np.square(squares).sum(axis=0) / np.square(np.where(varies, spread, 1.0))
+        free = 2.0 / np.maximum(fourth - 1.0 / units, 1e-9)
+        degrees[m] = np.minimum(free, units - 1.0)
     return images, degrees
 
 

@@ -38,6 +38,7 @@ from heldout.stats.slices import SliceMeans, joint_quantile
 SHARE = 0.5
 """The critical value is where a curve reaches this share of its maximum."""
 _STEPS = 60
+_ADDED = 1.0 / 3.0
 _MOST_CELLS = 40_000_000  # of all models' covariances between values: 320 MB
 
 
@@ -291,8 +292,8 @@ def _critical(curve: Curve, numbers: np.ndarray, options: IntervalOptions) -> It
                 said = "nothing is right at any value"
             elif not found.inside:
                 said = f"already above {SHARE:.0%} of its maximum at the first value"
-            elif reason is not None or not found.varies:
-                said = reason or "nothing varies beside it, which hides the spread"
+            elif reason is not None:
+                said = reason
             else:
                 interval = _interval(curve, found.low, found.high, "inverted-t", options.level)
             yield _summary(curve, m, name, found and found.value, interval, reason=said)
@@ -302,15 +303,13 @@ def _critical(curve: Curve, numbers: np.ndarray, options: IntervalOptions) -> It
 class Crossing:
     """The first place where a curve reaches a share of its maximum; limits None where open.
 
-    ``inside`` is False where the curve is there from its first value on; ``varies`` is False where
-    all images on both sides of the place agree, so that nothing is known of the spread.
+    ``inside`` is False where the curve is there from its first value on.
     """
 
     value: float
     low: float | None
     high: float | None
     inside: bool
-    varies: bool = True
 
 
 def first_crossing(
@@ -322,10 +321,16 @@ def first_crossing(
     everywhere. The interval inverts a test: x is left out where the curve at x, interpolated, less
     half of the curve at its maximum, is surely below (or surely above) zero. It needs no
     resampling, and where the data never rule out the far end it stays open there.
+
+    A value at which nearly all is right, or wrong, shows too little of its spread: with a third of a
+    unit (image or cluster) that is right and a third that is wrong it is that of a share between.
     """
     order = slice(None, None, -1 if back else None)
     numbers, curve = numbers[order], means.value[order, column]
-    covariance = means.covariance[column][order, order]
+    units = means.clusters[order].astype(np.float64)
+    inner = (units * curve + _ADDED) / (units + 2.0 * _ADDED)
+    unseen = np.maximum(inner * (1.0 - inner) - curve * (1.0 - curve), 0.0) / units
+    covariance = means.covariance[column][order, order] + np.diag(unseen)
     top = int(curve.argmax())
     if curve[top] <= 0:
         return None
@@ -363,9 +368,6 @@ def first_crossing(
     value = float(numbers[0])
     if end > 0:
         value = between(end, -gaps[end - 1] / (gaps[end] - gaps[end - 1]))
-    beside = weights[[max(end - 1, 0), end]]
-    if np.einsum("vi,ij,vj->v", beside, covariance, beside).max() <= 0.0:
-        return Crossing(value, None, None, end > 0, varies=False)
     first, second = reached(1.0), reached(-1.0)
     return Crossing(value, *((second, first) if back else (first, second)), end > 0)
 

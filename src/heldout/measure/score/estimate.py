@@ -1,8 +1,9 @@
 """Score records: estimates with intervals for the whole set, slices and classes, and ranks.
 
-k of n images: Wilson. Everything else is resampled: means and means of class
-means by the bootstrap over images, inside classes where classes are averaged, whole clusters at a
-time where a cluster column is named; a calibration error with its bins held in place.
+k of n images: Wilson; a mean log loss: limits that know what a wrong answer costs. Everything else is
+resampled: means and means of class means by the bootstrap over images, inside classes where classes
+are averaged, whole clusters at a time where a cluster column is named; a calibration error with its
+bins held in place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Count
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.metrics import BINS
+from heldout.measure.score.metrics import BINS, nll_rows
 from heldout.measure.score.records import Score, estimated
 from heldout.measure.score.slices import (
     Partition,
@@ -27,6 +28,7 @@ from heldout.measure.score.slices import (
 )
 from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
 from heldout.stats.intervals import Interval, interval_from_replicates, t_quantile, wilson
+from heldout.stats.log_loss import mean_log_loss
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 REPLICATES = 1000
 LEVEL = 0.95
+NO_CLASSWISE = (
+    "a classwise calibration error has no interval: resampling it takes the probability of every "
+    "class on every image"
+)
 MINIMUM_N = 20
 """Slices with fewer images are shown but never called the worst."""
 
@@ -93,10 +99,16 @@ def estimate(
         if part.counted and clusters is None:
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
+        elif part.metric.classwise:
+            raise NotApplicable(NO_CLASSWISE, fix="use ece or ece_debiased")
         elif part.metric.debiased:
             value, interval = _debiased(named, options, rng, clusters)
         elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
+        elif part.metric.values is nll_rows:
+            value, interval = mean_log_loss(
+                named.values, level=options.level, clusters=clusters, weights=named.weights
+            )
         else:
             design = sampling_design(named, clusters)
             draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
@@ -223,7 +235,8 @@ def scores(
     several rows for it, unless the metric averages over classes. What is too small for its kind of
     interval has none, and so has everything under ``cluster`` where there are too few clusters; the
     records say why. Under a weighted metric, a slice whose images weigh nothing has no record.
-    Precision and recall give a record for each class and are not sliced further.
+    Precision and recall give a record for each class and are not sliced further; nor is a
+    classwise calibration error.
     """
     options = IntervalOptions(seed, replicates, level)
     if measured.metric.per_class:
@@ -240,7 +253,7 @@ def scores(
         ]
 
     records = some("all", np.arange(len(measured)))
-    for partition in partitions(measured, by):
+    for partition in partitions(measured, () if measured.metric.classwise else by):
         for name, rows in partition.slices().items():
             if measured.has_weight(rows):
                 records += some(name, rows)

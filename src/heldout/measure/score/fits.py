@@ -52,7 +52,9 @@ Axes = Literal["linear", "probit", "logit"]
 AXES: tuple[Axes, ...] = get_args(Axes)
 MINIMUM_MODELS = 3
 LEAST = 12
-"""With fewer models, or clusters, how far they lie from a line is not known well enough."""
+"""With fewer models, how far they lie from a line is not known well enough."""
+LEAST_UNITS = 16
+"""The same of clusters: with 12 the interval is 1.4 times as wide as what the slope spans."""
 MOST_NOISE = 0.5
 """Where more of the spread of x is noise, the line that is left has no interval that holds."""
 
@@ -327,14 +329,12 @@ def _record(
     fields |= {name: float(getattr(found, name)) for name in ("slope", "intercept", "r2")}
     fields["models"] = models
     degrees = models - 2.0 if noise is None else min(models - 2.0, noise.degrees)
-    counts = (
-        {"models": models} if noise is None else {noise.units: noise.degrees + 1, "models": models}
-    )
-    for what, count in counts.items():
-        if count < LEAST:
-            reason = (
-                f"{count:.0f} {what} are too few for the interval of a line, which needs {LEAST}"
-            )
+    counts = [("models", models, LEAST)]
+    if noise is not None:
+        counts.insert(0, (noise.units, int(noise.degrees) + 1, LEAST_UNITS))
+    for what, count, least in counts:
+        if count < least:
+            reason = f"{count} {what} are too few for the interval of a line, which needs {least}"
     if reason is None:
         corrected = corrected_line(x, y, noise)
         if corrected.noise <= MOST_NOISE:

@@ -112,6 +112,11 @@ class Measured:
 
     def select(self, positions: np.ndarray) -> Measured:
         """The same measurement on some of its rows; the counts stay those of the whole."""
+        if self.metric.classwise and len(positions) < len(self.first_row_of_image):
+            raise NotApplicable(
+                f"{self.metric.name} is a number of all images, not of some of them",
+                fix="use ece",
+            )
         arrays: dict[str, Any] = {
             name: None if (array := getattr(self, name)) is None else array[positions]
             for name in ("rows", "groups", "weights", *_MATRICES)
@@ -182,7 +187,7 @@ class Measured:
             from heldout.stats.calibration import binned_gaps
 
             return binned_gaps(self.values, self.bin_codes, BINS).debiased()
-        if metric.binned:
+        if metric.binned and not metric.classwise:
             return self.calibration_errors(np.ones(len(self)))
         if metric.average == "classes":
             sums, counts = class_sums(self.values, self.groups)
@@ -251,7 +256,7 @@ def _column(
         "unknown": len(np.unique(truth.rows[mask & unknown])),
         "unreviewed": int(unreviewed(truth, found)[mask].sum()) if metric.reviewed else 0,
     }
-    if metric.binned:
+    if metric.binned and not metric.classwise:
         column["confidence"] = confidence_rows(found)[mask]
     return column
 

@@ -18,6 +18,7 @@ from heldout.measure.score.estimate import LEVEL, IntervalOptions, estimate, par
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Summary, estimated
 from heldout.measure.score.slices import ALL, Partition, parse_slice, partitions
+from heldout.stats.bootstrap import MINIMUM_CLUSTERS
 from heldout.stats.intervals import Interval, interval_from_error, t_quantile
 from heldout.stats.multiple import worst_slice_interval
 
@@ -195,8 +196,14 @@ def _with_limits(
     """A mean (models,) with limits from the influence (units, models) of what was drawn.
 
     Images (or clusters) were drawn: the variance is the sum of squares, times ``n / (n - 1)``.
+    Too few clusters have no interval.
     """
     n = len(influence)
+    if slices.clusters is not None and n < MINIMUM_CLUSTERS:
+        reason = f"{n} clusters are too few for an interval, which needs {MINIMUM_CLUSTERS}"
+        for m, mean in enumerate(value):
+            yield slices.summary(m, name, mean, reason=reason)
+        return
     limits = interval_from_error(
         value,
         np.sqrt(np.square(influence).sum(axis=0) * n / max(n - 1, 1)),

@@ -17,7 +17,7 @@ an output gets the largest distance of any prediction.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Literal
@@ -90,6 +90,46 @@ def confidence_rows(guesses: RankedPredictions) -> np.ndarray:
     return np.asarray(np.minimum(np.exp(top - guesses.normaliser), 1.0))
 
 
+_CELLS = 1 << 21  # probabilities that are held at once, whatever the number of classes
+
+
+def classwise_rows(truth: Truth, guesses: RankedPredictions) -> np.ndarray:
+    """What each row adds to the classwise calibration error, which is the mean over images.
+
+    The error is the mean over classes, and the sum over bins of a class's probability, of
+    ``|sum of (target - probability)| / n``, the target spread evenly over correct labels (Kull et al.
+    2019). A row adds its own target less probability, with the sign of the sum that it is part of.
+    """
+    logits, normaliser = guesses.needed_logits, guesses.normaliser
+    n, classes = logits.shape
+    rows, labels = truth.correct.pairs()
+    lengths = np.bincount(rows, minlength=n)
+    counted = lengths > 0
+    # An image of several rows counts once, as it does in the mean.
+    weights = counted / np.maximum(np.bincount(truth.rows, counted), 1)[truth.rows]
+    step = max(1, _CELLS // classes)
+
+    def blocks() -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Rows, and of each class and row the cell (class and bin) and target less probability."""
+        for start in range(0, n, step):
+            part = slice(start, start + step)
+            p = np.minimum(np.exp(logits[part].astype(np.float64) - normaliser[part, None]), 1.0)
+            cells = bin_codes(p) + BINS * np.arange(classes)
+            first, last = np.searchsorted(rows, (start, start + step))
+            right = rows[first:last]
+            np.negative(p, out=p)
+            p[right - start, labels[first:last]] += 1 / lengths[right]
+            yield part, cells, p
+
+    sums = np.zeros(classes * BINS)
+    for part, cells, gaps in blocks():
+        sums += np.bincount(cells.ravel(), (gaps * weights[part, None]).ravel(), len(sums))
+    signs, values = np.sign(sums), np.empty(n)
+    for part, cells, gaps in blocks():
+        values[part] = np.einsum("ij,ij->i", signs[cells], gaps) / classes
+    return values
+
+
 def hierarchy_of(space: LabelSpace) -> Hierarchy:
     """The hierarchy of a label space's classes."""
     wordnet = Hierarchy.wordnet()
@@ -139,6 +179,8 @@ class Metric:
     ``weighted``    images count by the set's column ``weight``
     ``binned``      an expected calibration error: values are hit less confidence, summed in bins
     ``debiased``    the same, less what noise adds to it
+    ``classwise``   the same of every class's probability, then over classes: values add up to that
+                    of all images only, so there are no slices and no interval
     ``per_class``   a score for each class in place of one: of the images of a class, or of those
                     predicted to be of it
     ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
@@ -158,6 +200,7 @@ class Metric:
     weighted: bool = False
     binned: bool = False
     debiased: bool = False
+    classwise: bool = False
     per_class: Group | None = None
     reviewed: bool = False
     forgives: str = ""
@@ -235,7 +278,13 @@ def _mla(name: str, values: Values, average: Average = "classes") -> Metric:
 
 
 def _loss(
-    name: str, values: Values, *, logits: bool = True, binned: bool = False, debiased: bool = False
+    name: str,
+    values: Values,
+    *,
+    logits: bool = True,
+    binned: bool = False,
+    debiased: bool = False,
+    classwise: bool = False,
 ) -> Metric:
     return Metric(
         name,
@@ -246,6 +295,7 @@ def _loss(
         higher_is_better=False,
         binned=binned,
         debiased=debiased,
+        classwise=classwise,
     )
 
 
@@ -263,6 +313,7 @@ _METRICS = (
     _loss("brier", brier_rows),
     _loss("ece", hit_less_confidence, binned=True),
     _loss("ece_debiased", hit_less_confidence, binned=True, debiased=True),
+    _loss("ece_classwise", classwise_rows, binned=True, classwise=True),
     _loss("hierarchical_distance", distance_rows, logits=False),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

@@ -1,0 +1,138 @@
+"""Which candidates of a pool are asked about, and why others are not.
+
+ImageNetV2's exclusions (``generate_hit_candidates.py``) in its order; the first that holds counts,
+so that the counts of all reasons and of the candidates asked about add up to the pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from heldout.core.workspace import Workspace
+from heldout.data.judgements.duplicates import current_verdicts
+from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
+from heldout.data.judgements.store import JudgementStore
+from heldout.data.judgements.workers import selection_frequency
+from heldout.data.testset import TestSet
+
+VOTES = 10
+"""Votes that ImageNetV2 asked for on every candidate."""
+
+
+class Candidate(NamedTuple):
+    """An image, and the class of which people are asked whether it shows one."""
+
+    image_id: str
+    class_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolJudgements:
+    """What people have said of the candidates so far.
+
+    ``votes``        (image, class) -> votes that count
+    ``blacklisted``  images that are never to be used
+    ``duplicates``   candidates that are near duplicates of an image outside the pool
+    """
+
+    votes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    blacklisted: Collection[str] = ()
+    duplicates: Collection[str] = ()
+
+    @classmethod
+    def of(cls, pool: TestSet, workspace: Workspace) -> PoolJudgements:
+        """As the workspace's judgements have it."""
+        images = set(pool.image_ids.to_pylist())
+        said = judgements_about(pool, workspace.judgements, questions=("review", "duplicate"))
+        verdicts = current_verdicts(
+            (given for given in said if given.question == "duplicate"), pool.file_hashes
+        )
+        pairs = [pair for pair, verdict in verdicts.items() if verdict.answer == "duplicate"]
+        return cls(
+            votes=vote_counts(workspace.judgements, pool),
+            blacklisted={r.subject["image_id"] for r in said if r.answer == "blacklisted"},
+            # Of two candidates that are duplicates both are asked about: votes help to choose.
+            duplicates={image for pair in pairs if not images.issuperset(pair) for image in pair},
+        )
+
+
+NOTHING_SAID = PoolJudgements()
+
+
+def vote_counts(address: str | Path, *sets: TestSet) -> dict[tuple[str, str], int]:
+    """(image, class) -> the votes that count (:func:`selection_frequency`).
+
+    Taken are those given for one of these sets, for a set that it was made from, or for none by
+    name; without any set, all. ``address`` is :attr:`heldout.core.workspace.Workspace.judgements`.
+    """
+    if not table_exists(address):
+        return {}
+    names = set[str | None]().union(*map(sets_of, sets))
+    with JudgementStore(address) as store:
+        votes = [v for v in store.stream(question="vote") if not sets or v.testset in names]
+    return {(f.image_id, f.class_id): f.n for f in selection_frequency(votes)} if votes else {}
+
+
+def candidates_of(pool: TestSet) -> list[Candidate]:
+    """The candidates that have a class in the default truth, in its order."""
+    truth = pool.truth()
+    rows = zip(truth["image_id"].to_pylist(), truth["class_id"].to_pylist(), strict=True)
+    return [Candidate(image, label) for image, label in rows if label is not None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The candidates to ask about, in the order in which they were given, and the others by reason."""
+
+    candidates: tuple[Candidate, ...]
+    left_out: Mapping[str, int]
+
+
+def select(
+    candidates: Sequence[Candidate],
+    standing: PoolJudgements = NOTHING_SAID,
+    *,
+    votes: int = VOTES,
+    excluded: Mapping[str, str] | None = None,
+    classes: int | None = None,
+    controls: Collection[str] = (),
+) -> Asked:
+    """Leave out what need not or must not be asked about.
+
+    ``votes``     a candidate with so many votes for its own class has enough
+    ``excluded``  classes that are not asked about, with the reason
+    ``classes``   ask about so many classes, the first by id of those that have candidates left
+    ``controls``  images that are shown as controls, so that their class is known
+
+    >>> select([Candidate("a", "cat"), Candidate("b", "dog")], classes=1).left_out
+    {'over_the_number_of_classes': 1}
+    """
+    reason_of = excluded or {}
+    kept: list[Candidate] = []
+    reasons: Counter[str] = Counter()
+    for candidate in candidates:
+        if candidate.image_id in controls:
+            reason = "controls"
+        elif standing.votes.get(candidate, 0) >= votes:
+            reason = "enough_votes"
+        elif candidate.image_id in standing.blacklisted:
+            reason = "blacklisted"
+        elif candidate.image_id in standing.duplicates:
+            reason = "near_duplicates_of_references"
+        elif candidate.class_id in reason_of:
+            reason = f"excluded_class: {reason_of[candidate.class_id]}"
+        else:
+            kept.append(candidate)
+            continue
+        reasons[reason] += 1
+    if classes is not None:
+        first = set(sorted({candidate.class_id for candidate in kept})[:classes])
+        over = len(kept)
+        kept = [candidate for candidate in kept if candidate.class_id in first]
+        if over := over - len(kept):
+            reasons["over_the_number_of_classes"] = over
+    return Asked(tuple(kept), dict(reasons))
