@@ -19,6 +19,7 @@ from heldout.curate.replicate.recipe import (
     Drawn,
     draw,
     exclusions_source,
+    notes,
     previous_source,
     recipe,
     votes_source,
@@ -241,7 +242,7 @@ def test_a_revision_keeps_images_and_reviews(tmp_path: Path) -> None:
     assert [one.gone for one in drawn.sample.classes] == [(), (), ("gone",)]
     revision = json.loads((made.folder / "revision.json").read_text())
     assert revision["starting_from"] == "before.json"
-    assert "3 of 4 images of before.json stay; 1 are not in the pool" in made.card.notes
+    assert "3 of 4 images of before.json stay (1 not in the pool)" in made.card.notes
     reviews = read_reviews(made.folder / "review.json")
     assert not any(review.reviewed for review in reviews.values()), "class a has other images"
     assert set(made.images["class_reviewed"].to_pylist()) == {False}
@@ -258,6 +259,16 @@ def test_reviews_hold_where_images_are_the_same(tmp_path: Path) -> None:
     assert again.image_ids.to_pylist() == first.image_ids.to_pylist()
     found = read_reviews(again.folder / "review.json")
     assert [found[label] for label in "abc"] == [ClassReview(True), ClassReview(), ClassReview()]
+
+
+def test_why_images_of_the_revision_before_do_not_stay() -> None:
+    sources = small(dict.fromkeys(["i000", "i003", "i006"], 9), said=(blacklisted("i003"),))
+    rows = [(image, "a") for image in ("i000", "i003", "i006", "i009", "i012", "elsewhere")]
+    sources["previous"] = previous_source(rows, name="before", file="before.json")
+    drawn = draw(sources, ReplicateParameters(per_class=1), seed=0)
+    said = notes(drawn, ReplicateParameters(per_class=1))
+    wanted = "1 of 6 images of before.json stay (1 blacklisted, 2 few votes, 1 not drawn, 1 not in the pool)"
+    assert wanted in said
 
 
 def test_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -494,12 +495,7 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
             "candidate counts as unreviewed"
         )
     if drawn.previous is not None:
-        carried = sum(len(one.carried) for one in made.classes)
-        gone = sum(len(one.gone) for one in made.classes)
-        found.append(
-            f"{carried:,} of {len(drawn.previous.rows):,} images of {drawn.previous.file} stay"
-            + (f"; {gone:,} are not in the pool" if gone else "")
-        )
+        found.append(_carried(made, drawn.previous))
     if made.few:
         found.append(
             f"{_listed(made.few)}: fewer than {2 * parameters.per_class} images of the original set have "
@@ -511,6 +507,21 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
         ]
         found.append(f"{len(made.short):,} classes are short: {_listed(listed)}")
     return found
+
+
+def _carried(made: Sample, previous: Previous) -> str:
+    """How many images of the revision before stay, and why the others do not."""
+    before = previous.by_class
+    lost = Counter[str]()
+    for one in made.classes:
+        for image in set(before.get(one.class_id, ())) - set(one.carried):
+            reason = "not in the pool" if image in one.gone else "not drawn"
+            lost[one.excluded.get(image, reason)] += 1
+    kept = sum(len(one.carried) for one in made.classes)
+    said = ", ".join(f"{n:,} {_words(reason)}" for reason, n in sorted(lost.items()))
+    return f"{kept:,} of {len(previous.rows):,} images of {previous.file} stay" + (
+        f" ({said})" if said else ""
+    )
 
 
 def _why(drawn: ClassDraw) -> str:
