@@ -279,6 +279,9 @@ def test_refused(tmp_path: Path) -> None:
             recipe.read({"sampler": "matched"}),
             seed=0,
         )
+    unvoted = {**small({"i000": 9}), "originals": make_images("val", 30, "val")}
+    with pytest.raises(NotApplicable, match="no image of val has 10 votes"):
+        draw(unvoted, recipe.read({"sampler": "matched"}), seed=0)
     with pytest.raises(UserError, match="no candidate is of class 'z'"):
         draw(sources, ReplicateParameters(thresholds={"z": 0.5}), seed=0)
     with pytest.raises(UserError, match="no column 'nowhere'"):

@@ -268,6 +268,12 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
                 unreviewed=image in unreviewed,
             )
         )
+    like = None if originals is None else _like(originals, frequencies, needed)
+    if parameters.sampler == "matched" and originals is not None and not any((like or {}).values()):
+        raise NotApplicable(
+            f"no image of {originals.name} has {needed} votes, so there is nothing to match",
+            fix="show them in grids, as controls, or ask for fewer --votes",
+        )
     made = sample(
         candidates,
         Rule(
@@ -280,7 +286,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         ),
         seed=seed,
         previous=None if previous is None else previous.by_class,
-        originals=None if originals is None else _like(originals, frequencies, needed),
+        originals=like,
         legacy=parameters.legacy,
     )
     limits = {search.label: search.search["threshold"] for search in exclusions.searches}
