@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.duplicates import current_verdicts
 from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
+from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import TestSet
@@ -50,7 +50,7 @@ class PoolJudgements:
         reviews = judgements_about(pool, workspace.judgements, questions=("review",))
         pairs = [
             pair
-            for pair, verdict in current_verdicts(pool, workspace).items()
+            for pair, verdict in near_duplicates(pool, workspace).verdicts.items()
             if verdict.answer == "duplicate"
         ]
         return cls(
