@@ -105,7 +105,9 @@ def test_found_asked_answered_and_left_out(photos: Path) -> None:
     assert [p.by for p in second.of("00.png")] == ["ann"]
     gone = {"copy-00.jpg", "01.png", "copy-01.jpg", "05.png", "07.png"}
     assert set(second.testset.image_ids.to_pylist()) - set(second.kept) == gone
-    assert find(photos, out=photos / "page.html", name="clean").kept == second.kept  # nothing changes
+    assert (
+        find(photos, out=photos / "page.html", name="clean").kept == second.kept
+    )  # nothing changes
     clean = find_pool(Workspace(photos / "work"), "clean")
     assert set(clean.image_ids.to_pylist()) == set(second.kept)
     assert clean.card.facts["source"] == "dedupe"
