@@ -233,6 +233,23 @@ def calibrate(
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
+def crowd_grids(
+    pool: Any,
+    *,
+    classes_of: str | PathLike[str] | None = None,
+    controls: str | None = None,
+    similar: str | PathLike[str] | None = None,
+    grid: Mapping[str, Any] = ...,
+    votes: int = ...,
+    exclude: str | Iterable[str] = ...,
+    first_classes: int | None = None,
+    special: int | None = None,
+    seed: int = ...,
+    legacy: bool = ...,
+    out: str | PathLike[str] | None = None,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
 def active_run(
     pool: Any,
     *,

@@ -96,6 +96,19 @@ def lists(root: Path) -> None:
     rows = [[i, WNIDS[n % 10]] for n, i in enumerate(ids)]
     write(root / "val.json", {"image_filenames": rows})
     write(root / "val-2.json", {"image_filenames": [*rows[:90], ["other", WNIDS[0]]]})
+    write(root / "candidates.json", [f"c{n:03d}" for n in range(50)])
+    write(root / "candidate_classes.json", {f"c{n:03d}": WNIDS[n * n % 3] for n in range(50)})
+    rows_csv(
+        root / "marks.csv",
+        [
+            {
+                "image_id": f"m{n}",
+                "class_id": WNIDS[n % 3],
+                "control": ("positive", "negative")[n // 3 % 2],
+            }
+            for n in range(30)
+        ],
+    )
     for model, skill in SKILLS.items():
         top = answers(rng, labels, 10, skill)
         write(root / f"top/{model}.npy", top)

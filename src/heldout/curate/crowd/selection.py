@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.duplicates import current_verdicts
 from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
+from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import TestSet
@@ -47,14 +47,15 @@ class PoolJudgements:
     def of(cls, pool: TestSet, workspace: Workspace) -> PoolJudgements:
         """As the workspace's judgements have it."""
         images = set(pool.image_ids.to_pylist())
-        said = judgements_about(pool, workspace.judgements, questions=("review", "duplicate"))
-        verdicts = current_verdicts(
-            (given for given in said if given.question == "duplicate"), pool.file_hashes
-        )
-        pairs = [pair for pair, verdict in verdicts.items() if verdict.answer == "duplicate"]
+        reviews = judgements_about(pool, workspace.judgements, questions=("review",))
+        pairs = [
+            pair
+            for pair, verdict in near_duplicates(pool, workspace).verdicts.items()
+            if verdict.answer == "duplicate"
+        ]
         return cls(
             votes=vote_counts(workspace.judgements, pool),
-            blacklisted={r.subject["image_id"] for r in said if r.answer == "blacklisted"},
+            blacklisted={r.subject["image_id"] for r in reviews if r.answer == "blacklisted"},
             # Of two candidates that are duplicates both are asked about: votes help to choose.
             duplicates={image for pair in pairs if not images.issuperset(pair) for image in pair},
         )

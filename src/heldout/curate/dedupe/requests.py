@@ -66,20 +66,24 @@ class DedupeRequest(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    top: Annotated[int, option("Neighbours of an image that are kept.", rare=True, ge=1)] = 100
+    top: Annotated[
+        int,
+        option("Keep at most this many, best first; neighbours of each image.", rare=True, ge=1),
+    ] = 100
     forget: Annotated[
         tuple[str, ...],
         option(
-            "Set that was compared with before, and is not to count any more; repeatable.",
+            "Set that was compared with, and does not count any more; repeatable.",
             rare=True,
         ),
     ] = ()
     accept: Annotated[
         bool, option("Take found pairs for duplicates, as a judgement that people may replace.")
     ] = False
-    name: Annotated[str, option("Write the set without its duplicates under this name.")] | None = (
-        None
-    )
+    name: (
+        Annotated[str, option("Its name; the set without its duplicates is written under it.")]
+        | None
+    ) = None
     frequency: (
         Annotated[
             str, option("Column: of several duplicates the one with the highest value stays.")
