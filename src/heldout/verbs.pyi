@@ -399,6 +399,27 @@ def build_hard(
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
+def build_replicate(
+    pool: Any,
+    *,
+    sampler: Literal['threshold', 'matched', 'top', 'random', 'annotated'] = ...,
+    per_class: int = ...,
+    votes: int | None = None,
+    threshold: float = ...,
+    thresholds: Mapping[str, Any] = ...,
+    upward: bool = ...,
+    photo: str | None = None,
+    legacy: bool = ...,
+    like: str | None = None,
+    previous: str | None = None,
+    seed: int = ...,
+    out: str | PathLike[str] | None = None,
+    name: str | None = None,
+    replace: bool = ...,
+    plan: bool = ...,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
 def contexts_split(
     kind: str,
     testset: Any,
@@ -779,6 +800,7 @@ def diff(
     a: str,
     b: str,
     *,
+    reviews: str | PathLike[str] | Iterable[str | PathLike[str]] = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 

@@ -109,6 +109,18 @@ def lists(root: Path) -> None:
             for n in range(30)
         ],
     )
+    votes = [
+        {
+            "question": "vote",
+            "image_id": i,
+            "class_id": WNIDS[n % 10],
+            "answer": ("selected", "not-selected")[n * person % 7 // 4],
+            "who": f"p{person}",
+        }
+        for n, i in enumerate(ids)
+        for person in range(3)
+    ]
+    rows_csv(root / "selections.csv", votes)
     for model, skill in SKILLS.items():
         top = answers(rng, labels, 10, skill)
         write(root / f"top/{model}.npy", top)
