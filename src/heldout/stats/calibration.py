@@ -88,7 +88,14 @@ class CalibrationErrors:
     degrees: float
 
     def pairs(self) -> PairTests:
-        """Tests of all pairs of models; the interval is both differences ± t standard errors."""
+        """Tests of all pairs of models; the interval is both differences ± t standard errors.
+
+        A true error is not below 0, so an estimate near 0 is hardly too high: an error falls by
+        the higher of its estimates and one standard error at most. The limits of a difference come
+        from those of its two errors as in Zou and Donner (2008), and never leave out 0 where t
+        standard errors reach it. With 0 itself as the floor, errors 0.02 and 0 covered 86 to 93 %;
+        the standard error beyond brings them back.
+        """
         from scipy.special import stdtr
 
         clusters = int(self.degrees) + 1
@@ -100,17 +107,28 @@ class CalibrationErrors:
             )
         drawn = self.replicates - self.replicates.mean(axis=0)
         products = drawn.T @ drawn / (len(drawn) - 1.0)
-        spread = np.diag(products)[:, None] + np.diag(products) - 2.0 * products
+        variance = np.diag(products)
+        spread = variance[:, None] + variance - 2.0 * products
         scale = np.sqrt(np.maximum(spread, 0.0))
         varies = scale > 1e-9
         difference, other = (x[:, None] - x for x in (self.value, self.other))
         least, most = np.minimum(difference, other), np.maximum(difference, other)
         near = np.maximum(0.0, np.maximum(least, -most))
+        own = np.sqrt(variance)
+        room = np.maximum(0.0, np.maximum(self.value, self.other)) + own
         t = np.where(varies, near / np.where(varies, scale, 1.0), 0.0)
 
         def limits(tail: float) -> tuple[FloatArray, FloatArray]:
-            half = t_quantile(1.0 - tail, self.degrees) * scale
-            return least - half, most + half
+            quantile = t_quantile(1.0 - tail, self.degrees)
+            full = quantile * scale
+            # At the low limit the row falls, by a part of its reach, and the column rises in full.
+            part = np.minimum(1.0, room / np.maximum(quantile * own, 1e-300))[:, None]
+            bent = np.square(part) * variance[:, None] + variance - 2.0 * part * products
+            half = quantile * np.sqrt(np.maximum(bent, 0.0))
+            return (
+                np.maximum(least - full, np.minimum(least - half, 0.0)),
+                np.minimum(most + full, np.maximum(most + half.T, 0.0)),
+            )
 
         p = np.asarray(2.0 * stdtr(self.degrees, -t))
         return PairTests(difference, p, limits, lambda: drawn, scale)
