@@ -81,6 +81,10 @@ def test_the_main_sentence_is_a_number_with_its_interval_and_claims_nothing() ->
 def test_without_a_baseline_the_best_model_leads() -> None:
     (finding,) = findings(ReportView(ReportData(title="", records=[score("a", "s", 75, 100)])))
     assert (finding.number, finding.unit) == ("75.0", "%")
+    assert finding.text == "a: top-1 accuracy on s, over 100 images; interval 65.7–82.5."
+    bare = dataclasses.replace(score("a", "s", 75, 100), low=None, high=None)
+    (finding,) = findings(ReportView(ReportData(title="", records=[bare])))
+    assert finding.text == "a: top-1 accuracy on s, over 100 images."
 
 
 def test_a_slice_is_named_only_where_a_claim_names_it() -> None:

@@ -75,6 +75,10 @@ def test_curves_are_drawn() -> None:
     ]
     rows = drawn["learning-set-original-accuracy"].spec["data"]["values"]
     assert len(rows) == 9 and {row["labels"] for row in rows} == {10, 20, 30}
+    assert drawn["learning-set-original-accuracy"].alt.endswith(
+        f"At 30 labels: random 60.0\xa0% (58.0–63.0); {NASTY} 62.0\xa0% (60.0–65.0); "
+        "margin 61.0\xa0% (59.0–64.0)."
+    )
     assert NASTY not in str(drawn["learning-set-original-accuracy"].spec["encoding"])
 
 

@@ -137,6 +137,17 @@ def test_forgiven_accuracy_has_every_step() -> None:
     ]  # fmt: skip
 
 
+def test_forgiven_accuracy_is_said_from_the_least_to_the_most() -> None:
+    spec = figures(everything())["mistakes-new-original-forgiven"]
+    rows = [row for row in spec["data"]["values"] if row["model"] == "ant"]
+    assert [(row["series"], row["value"]) for row in rows] == [
+        (0, 0.83), (1, 0.8), (2, 0.81), (3, 0.82),
+    ]  # fmt: skip
+    assert "ant goes from 80.0\xa0% to 83.0\xa0%." in spec["description"]
+    names = spec["encoding"]["y"]["scale"]["domain"]
+    assert names == ["ant", "bee", "cat", "dog", "elk"]
+
+
 def test_a_search_has_a_table_and_no_curve() -> None:
     headline = ReportView(everything())
     (table,) = discoveries(headline)
@@ -155,7 +166,10 @@ def test_cards_spread_over_categories_and_name_classes_apart() -> None:
     found = study()
     chosen = cards(found, spread(found, found.mistakes, most=9))
     assert Counter(card.category for card in chosen) == dict.fromkeys(CATEGORY_NAMES, 3)
-    assert all(card.columns and card.columns[0].startswith("size ") for card in chosen)
+    testset = found.verdicts.testset
+    columns = (testset.images[name].to_pylist() for name in ("image_id", "size"))
+    sizes = {image: f"size {size:g}" for image, size in zip(*columns, strict=True)}
+    assert all(card.columns == (sizes[card.image_id],) for card in chosen)
     assert all(card.severity == "" or card.basis == "judged" for card in chosen)
     assert any(card.suggestion == "Major with 40 % (20–70)" for card in chosen)
     assert cards(found, []) == []
