@@ -122,6 +122,7 @@ def test_missing_and_changed_images_are_listed_and_can_be_mended(
     result = export(photos, out)
     assert result.rows == 6
     assert [failure.image_id for failure in result.failures] == ["p0", "p2"]
+    assert result.failures[0].reason == f"no image 'p0' in {photos.images_folder()}"
     assert "not those that were recorded" in result.failures[1].reason
     assert len(manifest(out)) == 6
     lost.write_bytes(data)
