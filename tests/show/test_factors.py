@@ -127,6 +127,28 @@ def test_the_table_says_what_the_records_say() -> None:
     assert cells["lowest"].text.endswith(f"at {worst.at}")
 
 
+@pytest.mark.parametrize(("models", "rows"), [(12, 12), (13, 3)])
+def test_a_table_of_many_models_shows_the_best_a_middle_and_the_worst(
+    models: int, rows: int
+) -> None:
+    records: list[Any] = []
+    for m in range(models):
+        name = f"m{m:02d}"
+        records.append(score(name, "s", 80 - m, 100))
+        records += [score(name, "s", 40 + k, 50, slice=f"k={k}") for k in (1, 2)]
+        records.append(
+            Summary(
+                model=name, testset="s", truth="original", metric="top1", columns="k",
+                name="area", n=100, value=0.5,
+            )
+        )  # fmt: skip
+    data = ReportData(title="", records=records, columns={"s": {"k": ColumnType(kind="ordered")}})
+    table = curve_notes(ReportView(data))["s", ("k",)].table
+    assert table is not None
+    assert (len(table.rows), table.left_out) == (rows, models - rows)
+    assert (table.rows[0][0], table.rows[-1][0]) == ("m00", f"m{models - 1:02d}")
+
+
 def test_a_curve_that_starts_high_is_marked_so() -> None:
     found = curve_notes(ReportView(report()))["factors-angle", ("size",)]
     heads = [head for head, _ in found.table.heads]

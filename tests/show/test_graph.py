@@ -224,6 +224,23 @@ def test_nodes_near_each_other_are_those_that_share() -> None:
     assert far[joined].mean() < 0.7 * far[~joined & (far > 0)].mean()
 
 
+def test_nodes_without_an_edge_stand_in_rows_right_below_the_others() -> None:
+    nodes = [Node(name=str(i), label=f"word {i}", size=9, community=i // 6) for i in range(6)]
+    nodes += [Node(name=str(i), label=f"word {i}", size=9, community=i) for i in range(6, 26)]
+    edges = [(a, b, 0.5) for a, b in combinations(range(6), 2)]
+    places = GraphData(title="t", nodes=nodes, edges=edges, threshold=0.2).layout
+    (outline,) = places.islands.values()
+    (left, _), (right, bottom) = outline.min(axis=0), outline.max(axis=0)
+    assert places.shelf is not None
+    assert places.shelf[0] == pytest.approx(left, abs=0.2)
+    assert bottom + LINE < places.shelf[1] < bottom + 60
+    x, y, radius = places.x[6:], places.y[6:], places.radius[6:]
+    assert (y - radius).min() == pytest.approx(places.shelf[1], abs=10)
+    assert (x - radius).min() >= left and (x + radius).max() <= right + 0.2
+    rows = [x[y == row] for row in np.unique(y)]
+    assert len(rows) > 2 and {len(row) for row in rows[:-1]} == {len(rows[0])} != {1}
+
+
 def test_one_node_and_no_edges_are_drawn_too() -> None:
     assert GraphData(title="t", nodes=[Node(name="a", label="a", size=3)]).layout.islands == {}
     alone = [Node(name=str(i), label=f"w {i}", size=i, community=i) for i in range(50)]

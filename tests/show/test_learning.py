@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from heldout.measure.score.records import Learning, Record
@@ -64,6 +65,28 @@ def test_the_part_knows_baseline_strategies_and_points() -> None:
     ]
     assert all(cell.sure for _, _, cells in part.differences for cell in cells)
     assert part.interval == "bootstrap over seeds and images"
+
+
+def test_a_difference_that_chance_makes_is_not_bold() -> None:
+    found = [
+        dataclasses.replace(r, adjusted_p=0.2) if isinstance(r, Learning) and r.other else r
+        for r in records()
+    ]
+    (part,) = ReportView(ReportData(title="t", records=found)).learning
+    assert part.differences
+    assert not any(cell.sure for _, _, cells in part.differences for cell in cells)
+
+
+def test_a_strategy_without_a_mean_comes_last() -> None:
+    found = [
+        dataclasses.replace(r, value=None, low=None, high=None)
+        if isinstance(r, Learning) and r.strategy == "margin" and r.labels is None and not r.other
+        else r
+        for r in records()
+    ]
+    (part,) = ReportView(ReportData(title="t", records=found)).learning
+    assert part.mean("margin", "accuracy") == float("-inf") < part.mean("random", "accuracy")
+    assert part.shown == ["random", NASTY, "margin"]
 
 
 def test_curves_are_drawn() -> None:

@@ -19,7 +19,7 @@ from heldout.show.exports import figures
 from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff
 from heldout.show.mistakes import cards, class_text, gallery, spread
 from heldout.show.page import render_report
-from heldout.show.tables import discoveries
+from heldout.show.tables import discoveries, findings
 from heldout.show.view import ReportData, ReportView
 from tests.measure.score.worlds import single_label, world_testset
 
@@ -130,6 +130,31 @@ def test_many_values_show_the_worst_and_say_so() -> None:
     assert "The 24 values with the most mistakes, of 40." in html
 
 
+def test_the_main_result_says_what_explains_mistakes_and_what_people_judged() -> None:
+    found = [one for one in findings(ReportView(everything())) if "mistakes of" in one.text]
+    assert [(one.number, one.unit, one.text) for one in found] == [
+        (
+            "54.2",
+            "%",
+            "Of the 48 mistakes of ant on new, 26 are fine-grained, or context or an unusual image "
+            "explains them; people judged 24, and 24 to be Major.",
+        )
+    ]
+
+
+@pytest.mark.parametrize(("models", "labels"), [("a", ["10", "16"]), ("ab", ["10  a", "12  b"])])
+def test_bars_say_their_mistakes_and_their_model_where_there_are_several(
+    models: str, labels: list[str]
+) -> None:
+    records: list[Any] = [score(model, "new", 5, 10) for model in models]
+    records += [score(model, "new", 7, 10, metric="top1_minor") for model in models]
+    records += tallies(list(models), "new")
+    found = figures(ReportData(title="t", records=records))
+    assert "mistakes-new-original-forgiven" in found
+    ends = found["mistakes-new-original-categories"]["layer"][2]["data"]["values"]
+    assert set(labels) <= {row["label"] for row in ends}
+
+
 def test_forgiven_accuracy_has_every_step() -> None:
     spec = figures(everything())["mistakes-new-original-forgiven"]
     assert spec["params"][0]["value"] == [
@@ -152,6 +177,7 @@ def test_a_search_has_a_table_and_no_curve() -> None:
     headline = ReportView(everything())
     (table,) = discoveries(headline)
     assert (table.model, table.testset) == ("ant", "new")
+    assert table.about == "99 slices were searched, corrected by permutation"
     assert table.slices[0].text == "quality = fine, region = Asia"
     assert (table.slices[0].rest, table.slices[0].p) == (0.8, 0.004)
     assert not headline.summaries

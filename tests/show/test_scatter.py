@@ -95,6 +95,14 @@ def test_points_lie_at_the_scores_and_residuals_at_the_line() -> None:
     assert ant["residual"] == pytest.approx(0.83 - fit.slope * 0.9 - fit.intercept, abs=1e-6)
 
 
+def test_there_is_a_scatter_on_linear_axes_and_on_those_of_every_fit() -> None:
+    found = [name for name in figures(everything()) if name.startswith("accuracy-new-")]
+    assert found == ["accuracy-new-linear", "accuracy-new-logit"]
+    whole = scores(["a", "b", "c"], ["old", "new"], metrics=["top1"])
+    bare = ReportData(title="", records=whole, baseline="old")
+    assert [name for name in figures(bare) if "accuracy" in name] == ["accuracy-new-linear"]
+
+
 def test_a_line_without_an_interval_has_no_band_and_says_why() -> None:
     whole = scores(["a", "b", "c", "d"], ["old", "new"], metrics=["top1"])
     lines = fits(whole, "old")
