@@ -87,6 +87,12 @@ def test_without_a_baseline_the_best_model_leads() -> None:
     assert finding.text == "a: top-1 accuracy on s, over 100 images."
 
 
+def test_the_change_of_one_model_is_named_after_it() -> None:
+    records = [score("a", "old", 80, 100), score("a", "new", 60, 100)]
+    (finding,) = findings(ReportView(ReportData(title="", records=records, baseline="old")))
+    assert finding.text == ("Top-1 accuracy on new less that on old: a; interval −31.9 to −7.3.")
+
+
 def test_a_slice_is_named_only_where_a_claim_names_it() -> None:
     records = [
         score("a", "s", 80, 100),

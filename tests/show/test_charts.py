@@ -227,6 +227,21 @@ def test_images_are_bars_at_the_foot_of_a_curve_and_stay_below_it() -> None:
     assert figure.caption.endswith("Grey bars: images at each value, 400 at most.")
 
 
+def test_the_curve_of_units_that_are_everywhere_is_dashed_and_has_no_points() -> None:
+    kinds = {"s": {"k": ColumnType(kind="ordered")}}
+    records = [score("m", "s", 60, 100)]
+    for metric, more in (("top1", 0), ("top1_balanced", 10)):
+        records += [
+            score("m", "s", 50 + 10 * k + more, 100, metric=metric, slice=f"k={k}")
+            for k in (1, 2, 3)
+        ]
+    picture, _ = drawn("slices-s-k", records, columns=kinds)
+    whole, balanced = picture["line"]
+    assert "strokeDash" not in whole[0] and "strokeDash" in balanced[0]
+    assert all(b["y"] < a["y"] for a, b in zip(whole, balanced, strict=True))
+    assert [points[0]["opacity"] for points in picture["symbol"]] == [1, 0]
+
+
 def test_learning_curves_rise_with_labels() -> None:
     picture, _ = drawn("learning-set-original-accuracy", learning_records(("random", "best")))
     for line in picture["line"]:
