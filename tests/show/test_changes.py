@@ -162,3 +162,10 @@ def test_equal_models_are_listed_by_name_and_none_is_called_the_best() -> None:
 )
 def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bool) -> None:
     assert (wording.is_share(metric), wording.higher_is_better(metric)) == (share, higher)
+
+
+def test_what_was_done_to_a_metric_is_said_around_its_name() -> None:
+    assert wording.metric_name("top1_worst") == "lowest slice, top-1 accuracy"
+    assert wording.metric_name("top1_minor_rank") == (
+        "rank by top-1 accuracy, fine-grained mistakes forgiven"
+    )

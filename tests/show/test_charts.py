@@ -38,10 +38,13 @@ class Picture:
         self.layers: dict[str, list[list[Item]]] = {}
         self.labels: dict[Any, Item] = {}
         self.legend: list[str] = []
+        self.clipped: set[str] = set()
         root = vl_convert.vegalite_to_scenegraph(spec, vl_version=charts.VL_VERSION)["scenegraph"]
         self._walk(root, 0.0, 0.0)
 
     def _walk(self, node: Item, x: float, y: float) -> None:
+        if node.get("clip"):
+            self.clipped.add(str(node["marktype"]))
         for item in node.get("items", []):
             here = {"x": x + item.get("x", 0.0), "y": y + item.get("y", 0.0)}
             here |= {key: x + item[key] for key in ("x2",) if key in item}
@@ -186,6 +189,17 @@ def test_curves_rise_with_their_values_and_run_along_the_column() -> None:
     assert rising([picture.labels[text]["x"] for text in ("2", "10", "30")])
     assert picture.labels["60 %"]["y"] == pytest.approx(picture["rule"][0][0]["y"], abs=1)
     assert band[0]["opacity"] < 0.5  # what lies behind a band is seen
+
+
+def test_of_many_models_the_best_a_middle_and_the_worst_are_drawn() -> None:
+    hits = {"a": 60, "b": 80, "c": 50, "d": 90, "e": 70}
+    records = [score(m, "s", k, 100) for m, k in hits.items()]
+    records += [score(m, "s", k, 100, slice=f"k={v}") for m, k in hits.items() for v in "xy"]
+    picture, spec = drawn("slices-s-k", records)
+    assert len(picture["rect"][0]) == 6 and picture.legend == ["d", "e", "c"]
+    unit = picture.labels["20 %"]["x"] - picture.labels["0 %"]["x"]
+    whole = sorted(round(line["x"] / unit * 20) for line in picture["rule"][-1])
+    assert whole == [50, 70, 90] and "d, e, c" in spec["description"]
 
 
 def test_bars_of_several_models_have_room_beside_each_other() -> None:
@@ -334,6 +348,8 @@ def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> 
         assert up["y"] > at[model]["y"] > up["y2"]
         assert beside["x"] < at[model]["x"] < beside["x2"]
     assert picture["area"][0][0]["y"] > picture["area"][0][0]["y2"]
+    assert {"area", "line"} <= picture.clipped  # a line that leaves the plot ends at its edge
+    assert {"60 %", "80 %"} <= picture.labels.keys()
 
 
 EXPRESSIONS = {"expr", "labelExpr", "calculate", "filter", "test", "signal", "update"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,26 @@ def test_bars_say_their_mistakes_and_their_model_where_there_are_several(
     assert set(labels) <= {row["label"] for row in ends}
 
 
+def test_values_without_a_mistake_come_after_those_with_some() -> None:
+    records: list[Any] = [score("ant", "new", 5, 10)]
+    for record in tallies(["ant"], "new", slices=[{"word": f"w{i:03d}"} for i in range(40)]):
+        right = record.slice in {f"word=w{i:03d}" for i in range(20)}
+        records.append(replace(record, n=0, value=0.0, low=0.0) if right else record)
+    spec = figures(ReportData(title="t", records=records))["mistakes-new-original-by-word"]
+    names = spec["encoding"]["y"]["scale"]["domain"]
+    assert names == [f"w{i:03d}" for i in (*range(4), *range(20, 40))]
+    assert spec["description"].endswith("0.0 to 12.0 %.")
+
+
+def test_of_many_models_the_best_are_drawn_with_mistakes_forgiven() -> None:
+    models = [f"m{k:02d}" for k in range(33)]
+    records: list[Any] = [score(m, "new", 90 - k, 100) for k, m in enumerate(models)]
+    records += [score(m, "new", 95 - k, 100, metric="top1_minor") for k, m in enumerate(models)]
+    found = figures(ReportData(title="t", records=[*records, *tallies(models, "new")]))
+    spec = found["mistakes-new-original-forgiven"]
+    assert spec["encoding"]["y"]["scale"]["domain"] == models[:30]
+
+
 def test_forgiven_accuracy_has_every_step() -> None:
     spec = figures(everything())["mistakes-new-original-forgiven"]
     assert spec["params"][0]["value"] == [
@@ -201,6 +222,22 @@ def test_cards_spread_over_categories_and_name_classes_apart() -> None:
     assert cards(found, []) == []
     space = found.verdicts.truth.space
     assert class_text(space, "c1") == "class 1"
+
+
+def test_a_card_names_what_would_have_been_right_and_every_confusion_comes_once_first() -> None:
+    found = study()
+    first, second, third = [m for m in found.mistakes if m.prediction == "c0"][:3]
+    (card,) = cards(found, [replace(first, acceptable=("c1", "c2", "c3", "c0"))])
+    assert card.right == ("class 1", "class 2", "class 3", "class 0")
+    one = found.kinds[first.image_id, "c0"]
+    kinds = {**found.kinds, **{(m.image_id, "c0"): one for m in (second, third)}}
+    confusions = [
+        replace(first, acceptable=("c1", "c2"), models=("old", "new")),
+        replace(second, acceptable=("c1", "c3"), models=("old", "new")),  # the same, a second time
+        replace(third, acceptable=("c2",), models=("old",)),
+    ]
+    dealt = spread(replace(found, kinds=kinds), confusions, most=3)
+    assert [m.image_id for m in dealt] == [m.image_id for m in (first, third, second)]
 
 
 @pytest.mark.browser
