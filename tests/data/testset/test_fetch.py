@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.records import to_dict
 from heldout.core.web import Patience
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.imagenetv2 import ALIASES
@@ -741,6 +742,10 @@ def test_a_users_registry_is_read(tmp_path: Path) -> None:
     path.write_text(GOOD)
     (mine,) = registry.load(path)
     assert (mine.name, mine.bytes, mine.images) == ("mine", None, None)
+    path.write_text(GOOD + "bytes = 7")
+    (mine,) = registry.load(path)
+    listed = {"name": "mine", "title": "t", "licence": "l", "bytes": 7}
+    assert to_dict(mine) == {"record": "published-testset", **listed}
 
 
 @pytest.mark.parametrize(
