@@ -12,7 +12,12 @@ from hypothesis import given, settings
 from scipy.special import ndtri
 
 from heldout.core.errors import NotApplicable, NotFound, UserError
-from heldout.measure.score.compare import compare, consistency_records, error_consistency
+from heldout.measure.score.compare import (
+    compare,
+    consistency_records,
+    error_consistency,
+    kappa_of,
+)
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import measure
 from heldout.measure.score.slices import cluster_column, unit_codes, unit_columns
@@ -210,6 +215,22 @@ def test_limits_of_kappa_cover(clusters: int | None, accuracy: float) -> None:
         assert record.low is not None and record.high is not None
         missed += not record.low <= true <= record.high
     assert missed <= 20
+
+
+def test_kappas_of_clusters_are_as_sure_as_what_is_new_in_them() -> None:
+    """A cluster of one image is an image, and one of four copies is one image too."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((300, 1))
+    hits = shared + rng.standard_normal((300, 3)) < [0.5, 0.8, 1.5]
+    images = np.arange(300)
+    copies, groups = np.repeat(hits, 4, axis=0), np.repeat(images, 4)
+    plain, thin = kappa_of(hits), kappa_of(copies)
+    for found in (kappa_of(hits, images), kappa_of(copies, groups)):
+        for a, b in combinations(range(3), 2):
+            assert found.kappa[a, b] == pytest.approx(plain.kappa[a, b])
+            width = found.high[a, b] - found.low[a, b]
+            assert width == pytest.approx(plain.high[a, b] - plain.low[a, b], rel=0.05)
+            assert width > 1.8 * (thin.high[a, b] - thin.low[a, b])
 
 
 def test_kappas_of_few_clusters_have_no_interval() -> None:
