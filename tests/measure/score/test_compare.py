@@ -225,7 +225,9 @@ def test_kappas_of_clusters_are_as_sure_as_what_is_new_in_them() -> None:
     images = np.arange(300)
     copies, groups = np.repeat(hits, 4, axis=0), np.repeat(images, 4)
     plain, thin = kappa_of(hits), kappa_of(copies)
-    for found in (kappa_of(hits, images), kappa_of(copies, groups)):
+    several_rows = kappa_of(copies, groups, part=np.full(len(copies), 0.25))
+    assert several_rows.n == 300
+    for found in (kappa_of(hits, images), kappa_of(copies, groups), several_rows):
         for a, b in combinations(range(3), 2):
             assert found.kappa[a, b] == pytest.approx(plain.kappa[a, b])
             width = found.high[a, b] - found.low[a, b]

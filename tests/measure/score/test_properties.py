@@ -42,6 +42,17 @@ def test_a_fall_with_distance_is_found_and_no_fall_is_not() -> None:
     assert flat.low is not None and flat.high is not None and flat.low < 0 < flat.high
 
 
+def test_limits_of_a_rank_correlation_are_those_of_bonett_and_wright() -> None:
+    chance = [0.9, 0.6, 0.8, 0.5, 0.7, 0.3, 0.4, 0.1]
+    found = records(chance, distances([0.1 * k for k in range(8)]))
+    (rank,) = [r for r in found if r.name == "rank_correlation"]
+    assert rank.value is not None and -0.95 < rank.value < -0.5
+    # Bonett and Wright (2000): Fisher's z with the error sqrt((1 + r² / 2) / (n - 3))
+    half = 1.959964 * np.sqrt((1 + rank.value**2 / 2) / 5)
+    limits = np.tanh(np.arctanh(rank.value) + np.array([-half, half]))
+    assert (rank.low, rank.high) == pytest.approx(tuple(limits), abs=1e-6)
+
+
 def test_the_line_is_that_of_weighted_least_squares() -> None:
     rng = np.random.default_rng(0)
     x, y, w = rng.random(9), rng.random(9), rng.integers(1, 50, 9).astype(float)

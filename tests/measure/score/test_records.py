@@ -178,6 +178,21 @@ def test_what_a_person_sees_of_a_record() -> None:
     assert (share.shown_name, share.shown) == ("lowest value", "25.0 at 0.1")
 
 
+def test_a_tally_says_what_it_counts() -> None:
+    (record,) = [record for record in RECORDS if isinstance(record, Tally)]
+    assert record.shown_category == "Fine-grained error, Major, judged"
+    every = dataclasses.replace(record, category="all", severity="all", basis="all")
+    assert every.shown_category == "all mistakes"
+
+
+def test_a_table_of_learning_says_where_on_the_curve_it_is() -> None:
+    (record,) = [record for record in RECORDS if isinstance(record, Learning)]
+    there = dataclasses.replace(record, labels=1260)
+    (mean, at) = (grids([r])[0].title for r in (dataclasses.replace(record, labels=None), there))
+    assert "mean of the curve minus that of random" in mean
+    assert "at 1,260 labels minus that of random" in at
+
+
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.record)
 def test_a_table_shows_what_its_records_have(record: Record) -> None:
     (grid,) = grids([record])
