@@ -13,11 +13,16 @@ from hypothesis import strategies as st
 from heldout.core.errors import UserError
 from heldout.core.records import to_json
 from heldout.data.testset import ColumnType
-from heldout.measure.score.curve_summaries import area_weights, curve_records
+from heldout.measure.score.curve_summaries import (
+    area_weights,
+    curve_records,
+    first_crossing,
+)
 from heldout.measure.score.curves import Curve, curve_of
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slices import partitions
+from heldout.stats.intervals import t_quantile
 
 from .factor_worlds import SIZE, FactorWorld, factor_world, rising, size_world
 
@@ -104,6 +109,25 @@ def test_the_critical_value_is_the_first_crossing_of_half_the_maximum(seed: int)
         assert record.low <= record.value + 1e-9
     if record.high is not None:
         assert record.high >= record.value - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_interval_of_a_crossing_is_where_its_test_rejects_nothing(seed: int) -> None:
+    sizes = [0.05, 0.1, 0.2, 0.4, 0.8]
+    curve = the_curve(factor_world({"size": sizes}, rising, objects=30, seed=seed), "size")
+    found = first_crossing(np.array(sizes), curve.means, 0, level=0.95)
+    assert found is not None and found.inside
+    value, covariance = curve.means.value[:, 0], curve.means.covariance[0]
+    top = np.eye(5)[int(value.argmax())]
+    first = np.eye(5)[int(np.argmax(value >= value.max() / 2))] - 0.5 * top
+    quantile = t_quantile(0.95, float(curve.means.contrast(first).degrees[0]))
+    grid = np.linspace(sizes[0], sizes[-1], 3001)
+    rows = np.array([np.interp(grid, sizes, row) for row in np.eye(5)]).T - 0.5 * top
+    gap = rows @ value
+    half = quantile * np.sqrt(np.einsum("xi,ij,xj->x", rows, covariance, rows).clip(0))
+    for limit, reached in ((found.low, gap + half >= 0), (found.high, gap - half >= 0)):
+        slow = grid[int(reached.argmax())] if reached.any() else None
+        assert limit == (None if slow is None else pytest.approx(slow, abs=5e-4))
 
 
 def test_a_curve_that_is_always_wrong_has_no_critical_value() -> None:
