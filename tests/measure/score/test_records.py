@@ -122,6 +122,10 @@ def test_slices_are_read_back(values: dict[str, str]) -> None:
     assert " " not in name
 
 
+def test_the_whole_set_is_a_slice_without_columns() -> None:
+    assert parse_slice("all") == {} and format_slice({}) == "all"
+
+
 @pytest.mark.parametrize("text", ["x", "=y", "x&y=1", ""])
 def test_texts_that_are_no_slice(text: str) -> None:
     with pytest.raises(UserError, match="is not a slice"):
