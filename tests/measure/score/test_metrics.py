@@ -158,6 +158,16 @@ def test_the_interval_of_ece_covers(shift: float) -> None:
     assert record.interval == "plain-bootstrap-basic-or-t, 15 bins of equal width"
 
 
+def test_an_ece_that_no_calibrated_model_shows_is_above_zero() -> None:
+    lows = {0.0: [], 0.12: []}
+    for shift, found in lows.items():
+        for seed in range(5):
+            world = calibrated_world(400, shift, seed)
+            (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece"])
+            found += [record.low for record in scores(measured, replicates=200)]
+    assert set(lows[0.0]) == {0.0} and min(lows[0.12]) > 0.03
+
+
 def test_the_interval_of_ece_ends_at_one() -> None:
     rng = np.random.default_rng(0)
     logits = [(float(v), 0.0) for v in rng.uniform(3, 9, 60)]
