@@ -167,6 +167,15 @@ def test_values_without_a_mistake_come_after_those_with_some() -> None:
     assert spec["description"].endswith("0.0 to 12.0 %.")
 
 
+def test_values_that_the_first_model_lacks_come_last() -> None:
+    records: list[Any] = [score("ant", "new", 9, 10), score("bee", "new", 5, 10)]
+    records += tallies(["ant"], "new", slices=[{"word": f"w{i:03d}"} for i in range(20)])
+    records += tallies(["bee"], "new", slices=[{"word": f"a{i:03d}"} for i in range(20)])
+    spec = figures(ReportData(title="t", records=records))["mistakes-new-original-by-word"]
+    names = set(spec["encoding"]["y"]["scale"]["domain"])
+    assert names == {f"w{i:03d}" for i in range(20)} | {f"a{i:03d}" for i in range(4)}
+
+
 def test_of_many_models_the_best_are_drawn_with_mistakes_forgiven() -> None:
     models = [f"m{k:02d}" for k in range(33)]
     records: list[Any] = [score(m, "new", 90 - k, 100) for k, m in enumerate(models)]
