@@ -54,6 +54,16 @@ def test_limits_of_a_rank_correlation_are_those_of_bonett_and_wright() -> None:
     assert (rank.low, rank.high) == pytest.approx(tuple(limits), abs=1e-6)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ranks_that_agree_wholly_have_limits(sign: int) -> None:
+    far = [0.1, 0.3, 0.5, 0.7, 0.9]
+    found = records(far, distances([sign * x for x in far]), size=200)
+    (rank,) = [r for r in found if r.name == "rank_correlation"]
+    assert rank.value == pytest.approx(sign)
+    assert rank.low is not None and rank.high is not None
+    assert -1 <= rank.low <= rank.high <= 1 and min(abs(rank.low), abs(rank.high)) > 0.99
+
+
 def test_the_line_is_that_of_weighted_least_squares() -> None:
     rng = np.random.default_rng(0)
     x, y, w = rng.random(9), rng.random(9), rng.integers(1, 50, 9).astype(float)
