@@ -192,6 +192,11 @@ def test_fits_of_measured_models() -> None:
         ols = np.polyfit(x, y, 1)
         assert (fit.slope, fit.intercept) == pytest.approx(tuple(ols))
         assert fit.models == 12 and fit.testset == "new" and fit.baseline == "old"
+        if fit.reason is None:  # twelve models say less than their images do
+            assert fit.slope_high is not None and fit.covariance is not None
+            reach = student.ppf(0.975, 10) * np.sqrt(fit.covariance[0])
+            assert fit.slope_high - fit.corrected_slope == pytest.approx(reach, rel=1e-4)
+    assert any(fit.reason is None for fit in found.values())
 
 
 @pytest.mark.parametrize("metric", ["top1", "mean_per_class", "top1_weighted", "nll"])
