@@ -7,11 +7,13 @@ import io
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from heldout.core.workspace import Workspace
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Claim, Summary
 from heldout.measure.score.slices import format_slice
@@ -19,6 +21,7 @@ from heldout.show.axes import CurveAxis
 from heldout.show.charts import VL_VERSION
 from heldout.show.exports import figures
 from heldout.show.page import render_report
+from heldout.show.report import report_data
 from heldout.show.tables import curve_notes
 from heldout.show.thumbnails import MOST, chosen_images, examples
 from heldout.show.view import ReportData, ReportView
@@ -200,6 +203,23 @@ def test_examples_are_small() -> None:
 
     data = base64.b64decode(found[0].image.partition(",")[2])
     assert max(Image.open(io.BytesIO(data)).size) <= 120
+
+
+def test_a_report_shows_images_along_the_columns_that_were_read(tmp_path: Path) -> None:
+    worlds = factor_worlds()
+    made = [drawn(worlds[name], name) for name in ("places", "sizes")]
+    sets = {testset.name: testset for testset in made}
+    records: list[Any] = [score("m", name, 50, 100) for name in sets]
+    records.append(
+        Summary(
+            model="m", testset="factors-place", truth="original", metric="top1", columns="x",
+            name="area", n=100, value=0.5,
+        )
+    )  # fmt: skip
+    data = report_data(records, workspace=Workspace(tmp_path), title="t", sets=sets)
+    assert {(example.testset, example.column) for example in data.examples} == {
+        ("factors-place", "x")
+    }
 
 
 def test_no_images_no_examples() -> None:
