@@ -238,6 +238,9 @@ def test_nodes_without_an_edge_stand_in_rows_right_below_the_others() -> None:
     assert (y - radius).min() == pytest.approx(places.shelf[1], abs=10)
     assert (x - radius).min() >= left and (x + radius).max() <= right + 0.2
     rows = [x[y == row] for row in np.unique(y)]
+    # Beside each other: twice a node's radius, and a little air.
+    wide = 2 * radius.max()
+    assert all(wide < np.diff(np.sort(row)).max() < wide + 20 for row in rows if len(row) > 1)
     assert len(rows) > 2 and {len(row) for row in rows[:-1]} == {len(rows[0])} != {1}
 
 
