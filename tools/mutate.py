@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 # Loaded once before forking: most of the time of a short test run is spent importing these.
-PRELOAD = ("pytest", "numpy", "scipy.stats", "pyarrow.parquet", "sqlalchemy", "PIL.Image", "click")
+PRELOAD = ("pytest", "numpy", "scipy.stats", "pyarrow.parquet", "sqlalchemy")
+PRELOAD += ("PIL.Image", "click", "msgspec", "jinja2")
 NOTICED = ("killed", "timeout")
 MEMORY = 6 << 30  # a mutant that asks for more has run away
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -186,13 +187,14 @@ class Reach:
             flags += ["-p", "pytest_cov", f"--cov={src}", "--cov-context=test", "--cov-report="]
         unfinished = log.with_suffix(".tmp")
         os.environ["COVERAGE_FILE"] = str(keep)
-        _, status = os.waitpid(_fork_tests(src, [*flags, *self.tests], unfinished), 0)
+        process = _fork_tests(src, [*flags, *self.tests], unfinished, keep_bytecode=True)
+        _, status = os.waitpid(process, 0)
         if status:
             sys.exit(f"the tests fail without a change: see {unfinished}")
         unfinished.rename(log)
 
     def select(self, mutant: Mutant) -> list[str]:
-        """The tests to run, the quickest first; none if no test reaches the line."""
+        """The tests to run, those of the module and the quickest first; none reach some lines."""
         if self.data is None:
             return self.tests
         by_line = self.data.contexts_by_lineno(self.files.get(mutant.file, ""))
@@ -202,7 +204,13 @@ class Reach:
             test, _, phase = context.rpartition("|")
             # What a fixture does may serve every test of its file
             found.add(test.partition("::" if phase == "setup" else "[")[0])
-        return sorted(found, key=lambda test: (self._expected(test), test))
+        module = Path(mutant.file).stem
+
+        def order(test: str) -> tuple[bool, float, str]:
+            own = module in Path(test.partition("::")[0]).stem
+            return not own, self._expected(test), test
+
+        return sorted(found, key=order)
 
     def _expected(self, test: str) -> float:
         inside = (s for name, s in self.seconds.items() if name.startswith(f"{test}::"))
@@ -250,8 +258,13 @@ class Slot:
         return outcome
 
 
-def _fork_tests(src: Path, arguments: list[str], output: Path) -> int:
-    """Start the tests in a copy of this process, which has loaded what takes long to load."""
+def _fork_tests(
+    src: Path, arguments: list[str], output: Path, *, keep_bytecode: bool = False
+) -> int:
+    """Start the tests in a copy of this process, which has loaded what takes long to load.
+
+    ``keep_bytecode``  tests are compiled once: not where a mutant's bytecode would stay
+    """
     import pytest
 
     process = os.fork()
@@ -265,7 +278,7 @@ def _fork_tests(src: Path, arguments: list[str], output: Path) -> int:
             os.dup2(stream, number)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(src), os.environ.get("PYTHONPATH", "")])
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        sys.dont_write_bytecode = True
+        sys.dont_write_bytecode = not keep_bytecode
         sys.path.insert(0, str(src))
         # A folder of its own: sessions that clean up a shared one at the same time can fail
         flags = ["-p", "no:cacheprovider", f"--basetemp={src.parent / 'tmp'}"]

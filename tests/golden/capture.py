@@ -262,7 +262,11 @@ class Capture:
             rows = list(csv.DictReader(io.StringIO(text)))
             told = rows and PROSE & set(rows[0])
             held = self._numbers(rows, digits, place, prose)
-            return held if told or digits < EXACT else {"sha256": sha(CLOCK.sub("<time>", text).encode()), "rows": held}
+            return (
+                held
+                if told or digits < EXACT
+                else {"sha256": sha(CLOCK.sub("<time>", text).encode()), "rows": held}
+            )
         if kind in ("", ".txt"):
             return {"sha256": sha(data), "lines": text.count("\n")}
         prose[place] = text

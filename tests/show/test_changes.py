@@ -81,6 +81,16 @@ def test_the_main_sentence_is_a_number_with_its_interval_and_claims_nothing() ->
 def test_without_a_baseline_the_best_model_leads() -> None:
     (finding,) = findings(ReportView(ReportData(title="", records=[score("a", "s", 75, 100)])))
     assert (finding.number, finding.unit) == ("75.0", "%")
+    assert finding.text == "a: top-1 accuracy on s, over 100 images; interval 65.7–82.5."
+    bare = dataclasses.replace(score("a", "s", 75, 100), low=None, high=None)
+    (finding,) = findings(ReportView(ReportData(title="", records=[bare])))
+    assert finding.text == "a: top-1 accuracy on s, over 100 images."
+
+
+def test_the_change_of_one_model_is_named_after_it() -> None:
+    records = [score("a", "old", 80, 100), score("a", "new", 60, 100)]
+    (finding,) = findings(ReportView(ReportData(title="", records=records, baseline="old")))
+    assert finding.text == ("Top-1 accuracy on new less that on old: a; interval −31.9 to −7.3.")
 
 
 def test_a_slice_is_named_only_where_a_claim_names_it() -> None:
@@ -152,3 +162,10 @@ def test_equal_models_are_listed_by_name_and_none_is_called_the_best() -> None:
 )
 def test_every_metric_is_read_as_what_it_is(metric: str, share: bool, higher: bool) -> None:
     assert (wording.is_share(metric), wording.higher_is_better(metric)) == (share, higher)
+
+
+def test_what_was_done_to_a_metric_is_said_around_its_name() -> None:
+    assert wording.metric_name("top1_worst") == "lowest slice, top-1 accuracy"
+    assert wording.metric_name("top1_minor_rank") == (
+        "rank by top-1 accuracy, fine-grained mistakes forgiven"
+    )

@@ -15,12 +15,13 @@ import pytest
 
 import heldout.show
 from heldout.data.testset import ColumnType
-from heldout.measure.score.records import Comparison, Record
+from heldout.measure.score.records import Comparison, Record, Summary
 from heldout.measure.score.slices import format_slice
 from heldout.show import charts
 from heldout.show.exports import figures
-from heldout.show.score_figures import matrix_figure
-from heldout.show.view import ReportData
+from heldout.show.mistakes import CATEGORY_COLOURS
+from heldout.show.score_figures import all_figures, matrix_figure
+from heldout.show.view import ReportData, ReportView
 
 from .records import fits, score, tallies
 from .test_learning import records as learning_records
@@ -36,17 +37,23 @@ class Picture:
 
         self.layers: dict[str, list[list[Item]]] = {}
         self.labels: dict[Any, Item] = {}
+        self.legend: list[str] = []
+        self.clipped: set[str] = set()
         root = vl_convert.vegalite_to_scenegraph(spec, vl_version=charts.VL_VERSION)["scenegraph"]
         self._walk(root, 0.0, 0.0)
 
     def _walk(self, node: Item, x: float, y: float) -> None:
+        if node.get("clip"):
+            self.clipped.add(str(node["marktype"]))
         for item in node.get("items", []):
             here = {"x": x + item.get("x", 0.0), "y": y + item.get("y", 0.0)}
             here |= {key: x + item[key] for key in ("x2",) if key in item}
             here |= {key: y + item[key] for key in ("y2",) if key in item}
             if node["marktype"] == "group":
                 for child in item.get("items", []):
-                    if node.get("role") != "legend":
+                    if node.get("role") == "legend":
+                        self._read(child)
+                    else:
                         self._walk(child, here["x"], here["y"])
             elif node.get("role") == "axis-label":
                 text = item["text"] if isinstance(item["text"], str) else item["text"][-1]
@@ -56,6 +63,14 @@ class Picture:
                 if item is node["items"][0]:
                     layer.append([])
                 layer[-1].append({**item, **here})
+
+    def _read(self, node: Item) -> None:
+        """The labels of a legend, in the order in which they are drawn."""
+        for item in node.get("items", []):
+            if node.get("role") == "legend-label":
+                self.legend.append(item["text"])
+            for child in item.get("items", []):
+                self._read(child)
 
     def __getitem__(self, kind: str) -> list[list[Item]]:
         return self.layers[kind]
@@ -86,6 +101,18 @@ def test_dots_lie_at_their_values_the_best_on_top() -> None:
         assert bars[model]["y"] == dot["y"]
     assert rising([picture.labels[f"{k} %"]["x"] for k in (40, 60, 80)])
     assert picture.labels["70 %"]["x"] == pytest.approx(dots["mid"]["x"], abs=1)
+
+
+def test_a_legend_names_series_where_there_are_several() -> None:
+    one = [score("m", "s", 70, 100)]
+    assert drawn("scores-s", one)[0].legend == []
+    two = [*one, score("m", "s", 90, 100, metric="top5")]
+    assert drawn("scores-s", two)[0].legend == ["top-1 accuracy", "top-5 accuracy"]
+    changes = [score("m", t, k, 100) for t, k in (("a", 70), ("b", 60), ("c", 50))]
+    assert drawn("changes", changes, baseline="a")[0].legend == ["b", "c"]
+    bars = [score(m, "s", k, 100, slice=f"k={v}") for m, k in (("p", 60), ("q", 50)) for v in "xy"]
+    assert drawn("slices-s-k", bars)[0].legend == ["p", "q"]
+    assert drawn("slices-s-k", bars[:2])[0].legend == []
 
 
 def test_changes_lie_on_their_side_of_zero_the_largest_gain_on_top() -> None:
@@ -129,7 +156,9 @@ def test_pieces_of_a_bar_follow_each_other_and_are_as_long_as_their_counts() -> 
         assert end["x"] < end["x2"] == bar["x"]
     sliced, _ = drawn("mistakes-new-original-by-k", records)
     assert rising([sliced.labels[value]["y"] for value in "xy"])
-    assert rising([bar["x"] for bar in sliced["rect"][0][:3]])
+    pieces = sliced["rect"][0][:3]
+    assert rising([bar["x"] for bar in pieces])
+    assert [bar["fill"] for bar in pieces] == [CATEGORY_COLOURS[name] for name in order]
 
 
 def test_bars_of_slices_are_as_long_as_their_scores_the_worst_on_top() -> None:
@@ -159,6 +188,72 @@ def test_curves_rise_with_their_values_and_run_along_the_column() -> None:
         assert edge["y"] > at["y"] > edge["y2"]  # from the low end up to the high one
     assert rising([picture.labels[text]["x"] for text in ("2", "10", "30")])
     assert picture.labels["60 %"]["y"] == pytest.approx(picture["rule"][0][0]["y"], abs=1)
+    assert band[0]["opacity"] < 0.5  # what lies behind a band is seen
+
+
+def test_of_many_models_the_best_a_middle_and_the_worst_are_drawn() -> None:
+    hits = {"a": 60, "b": 80, "c": 50, "d": 90, "e": 70}
+    records = [score(m, "s", k, 100) for m, k in hits.items()]
+    records += [score(m, "s", k, 100, slice=f"k={v}") for m, k in hits.items() for v in "xy"]
+    picture, spec = drawn("slices-s-k", records)
+    assert len(picture["rect"][0]) == 6 and picture.legend == ["d", "e", "c"]
+    unit = picture.labels["20 %"]["x"] - picture.labels["0 %"]["x"]
+    whole = sorted(round(line["x"] / unit * 20) for line in picture["rule"][-1])
+    assert whole == [50, 70, 90] and "d, e, c" in spec["description"]
+
+
+def test_bars_of_several_models_have_room_beside_each_other() -> None:
+    records = [
+        score(m, "s", k, 100, slice=f"k={v}")
+        for k, m in ((80, "a"), (70, "b"), (60, "c"))
+        for v in "wxyz"
+    ]
+    picture, _ = drawn("slices-s-k", records)
+    bars = sorted(picture["rect"][0], key=lambda bar: bar["y"])
+    assert len(bars) == 12 and min(bar["height"] for bar in bars) > 5
+    for above, below in pairwise(bars):
+        assert above["y"] + above["height"] <= below["y"] + 0.01
+    for k in range(0, 12, 3):  # the three of one value, the best on top
+        assert rising([-bar["width"] for bar in bars[k : k + 3]])
+
+
+def test_images_are_bars_at_the_foot_of_a_curve_and_stay_below_it() -> None:
+    kinds = {"s": {"k": ColumnType(kind="ordered")}}
+    sizes = {1: (90, 100), 2: (320, 400), 3: (170, 200)}
+    records: list[Record] = [score("m", "s", 580, 700)]
+    records += [score("m", "s", k, n, slice=f"k={v}") for v, (k, n) in sizes.items()]
+    records.append(
+        Summary(model="m", columns="k", name="image_mean", value=0.8, **BASE | {"n": 700})
+    )
+    picture, _ = drawn("slices-s-k", records, columns=kinds)
+    bars = sorted(picture["rect"][0], key=lambda bar: bar["x"])
+    feet = [bar["y"] + bar["height"] for bar in bars]
+    assert feet == [feet[0]] * 3
+    assert [bar["height"] / bars[1]["height"] for bar in bars] == pytest.approx([0.25, 1, 0.5])
+    lowest = max(edge["y"] for edge in picture["area"][0])
+    highest = min(edge["y2"] for edge in picture["area"][0])
+    whole = feet[0] - highest
+    assert feet[0] - bars[1]["height"] > lowest  # higher up is less
+    assert 0.1 < bars[1]["height"] / whole < (feet[0] - lowest) / whole < 0.2
+    assert min(float(text.split()[0]) for text in picture.labels if str(text).endswith("%")) > 70
+    view = ReportView(ReportData(title="", records=records, columns=kinds))
+    (figure,) = [figure for figure in all_figures(view) if figure.name == "slices-s-k"]
+    assert figure.caption.endswith("Grey bars: images at each value, 400 at most.")
+
+
+def test_the_curve_of_units_that_are_everywhere_is_dashed_and_has_no_points() -> None:
+    kinds = {"s": {"k": ColumnType(kind="ordered")}}
+    records = [score("m", "s", 60, 100)]
+    for metric, more in (("top1", 0), ("top1_balanced", 10)):
+        records += [
+            score("m", "s", 50 + 10 * k + more, 100, metric=metric, slice=f"k={k}")
+            for k in (1, 2, 3)
+        ]
+    picture, _ = drawn("slices-s-k", records, columns=kinds)
+    whole, balanced = picture["line"]
+    assert "strokeDash" not in whole[0] and "strokeDash" in balanced[0]
+    assert all(b["y"] < a["y"] for a, b in zip(whole, balanced, strict=True))
+    assert [points[0]["opacity"] for points in picture["symbol"]] == [1, 0]
 
 
 def test_learning_curves_rise_with_labels() -> None:
@@ -197,6 +292,25 @@ def test_cells_are_deeper_where_scores_are_higher_and_rows_run_downwards() -> No
     assert texts[top] == "20" and texts[max(texts)] == "70"
 
 
+def test_many_rows_keep_their_height_and_many_cells_have_no_numbers() -> None:
+    def grid(columns: list[str], rows: int) -> Picture:
+        records = [
+            score("m", "s", 20 + 2 * y, 100, slice=format_slice({"a": x, "b": f"row {y:02d}"}))
+            for x in columns
+            for y in range(rows)
+        ]
+        return drawn("slices-s-a-b", records)[0]
+
+    small = grid(["p", "q"], 30)
+    assert min(cell["height"] for cell in small["rect"][0]) >= 12
+    assert len(small["text"][0]) == 60
+    assert all(text.endswith(" %") for text in small.legend)
+    assert small.labels["p"].get("angle", 0) == 0
+    wide = grid([f"column {k}" for k in range(5)], 30)
+    assert "text" not in wide.layers
+    assert wide.labels["column 1"]["angle"] % 360 == 320
+
+
 def test_a_matrix_has_two_hues_and_its_first_row_on_top() -> None:
     figure = matrix_figure([[-1.0, 0.0], [0.1, 1.0]], ["a", "b"], ["p", "q"], title="t")
     picture = Picture(figure.spec)
@@ -206,6 +320,7 @@ def test_a_matrix_has_two_hues_and_its_first_row_on_top() -> None:
     assert light(none) > max(light(worst), light(best))
     assert picture.labels["a"]["y"] < picture.labels["b"]["y"]
     assert picture.labels["p"]["x"] < picture.labels["q"]["x"]
+    assert not any("%" in text for text in picture.legend)
 
 
 def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> None:
@@ -223,6 +338,8 @@ def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> 
     equal, fitted = picture["line"]
     for line in (equal, fitted):
         assert line[0]["x"] < line[1]["x"] and line[0]["y"] > line[1]["y"]
+    assert "strokeDash" in equal[0] and "strokeDash" not in fitted[0]
+    assert fitted[0]["stroke"] == charts.VERMILLION != equal[0]["stroke"]
     slope = (equal[1]["y"] - equal[0]["y"]) / (equal[1]["x"] - equal[0]["x"])
     for dot in at.values():  # every model falls: all are below the line of equal accuracy
         assert dot["y"] > equal[0]["y"] + slope * (dot["x"] - equal[0]["x"])
@@ -231,6 +348,8 @@ def test_points_lie_to_the_right_with_the_baseline_and_up_with_the_new_set() -> 
         assert up["y"] > at[model]["y"] > up["y2"]
         assert beside["x"] < at[model]["x"] < beside["x2"]
     assert picture["area"][0][0]["y"] > picture["area"][0][0]["y2"]
+    assert {"area", "line"} <= picture.clipped  # a line that leaves the plot ends at its edge
+    assert {"60 %", "80 %"} <= picture.labels.keys()
 
 
 EXPRESSIONS = {"expr", "labelExpr", "calculate", "filter", "test", "signal", "update"}

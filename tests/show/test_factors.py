@@ -7,11 +7,13 @@ import io
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from heldout.core.workspace import Workspace
 from heldout.data.testset import ColumnType
 from heldout.measure.score.records import Claim, Summary
 from heldout.measure.score.slices import format_slice
@@ -19,6 +21,7 @@ from heldout.show.axes import CurveAxis
 from heldout.show.charts import VL_VERSION
 from heldout.show.exports import figures
 from heldout.show.page import render_report
+from heldout.show.report import report_data
 from heldout.show.tables import curve_notes
 from heldout.show.thumbnails import MOST, chosen_images, examples
 from heldout.show.view import ReportData, ReportView
@@ -127,6 +130,28 @@ def test_the_table_says_what_the_records_say() -> None:
     assert cells["lowest"].text.endswith(f"at {worst.at}")
 
 
+@pytest.mark.parametrize(("models", "rows"), [(12, 12), (13, 3)])
+def test_a_table_of_many_models_shows_the_best_a_middle_and_the_worst(
+    models: int, rows: int
+) -> None:
+    records: list[Any] = []
+    for m in range(models):
+        name = f"m{m:02d}"
+        records.append(score(name, "s", 80 - m, 100))
+        records += [score(name, "s", 40 + k, 50, slice=f"k={k}") for k in (1, 2)]
+        records.append(
+            Summary(
+                model=name, testset="s", truth="original", metric="top1", columns="k",
+                name="area", n=100, value=0.5,
+            )
+        )  # fmt: skip
+    data = ReportData(title="", records=records, columns={"s": {"k": ColumnType(kind="ordered")}})
+    table = curve_notes(ReportView(data))["s", ("k",)].table
+    assert table is not None
+    assert (len(table.rows), table.left_out) == (rows, models - rows)
+    assert (table.rows[0][0], table.rows[-1][0]) == ("m00", f"m{models - 1:02d}")
+
+
 def test_a_curve_that_starts_high_is_marked_so() -> None:
     found = curve_notes(ReportView(report()))["factors-angle", ("size",)]
     heads = [head for head, _ in found.table.heads]
@@ -178,6 +203,23 @@ def test_examples_are_small() -> None:
 
     data = base64.b64decode(found[0].image.partition(",")[2])
     assert max(Image.open(io.BytesIO(data)).size) <= 120
+
+
+def test_a_report_shows_images_along_the_columns_that_were_read(tmp_path: Path) -> None:
+    worlds = factor_worlds()
+    made = [drawn(worlds[name], name) for name in ("places", "sizes")]
+    sets = {testset.name: testset for testset in made}
+    records: list[Any] = [score("m", name, 50, 100) for name in sets]
+    records.append(
+        Summary(
+            model="m", testset="factors-place", truth="original", metric="top1", columns="x",
+            name="area", n=100, value=0.5,
+        )
+    )  # fmt: skip
+    data = report_data(records, workspace=Workspace(tmp_path), title="t", sets=sets)
+    assert {(example.testset, example.column) for example in data.examples} == {
+        ("factors-place", "x")
+    }
 
 
 def test_no_images_no_examples() -> None:

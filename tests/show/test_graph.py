@@ -92,6 +92,31 @@ def test_a_png_is_drawn_from_the_svg(tmp_path: Path) -> None:
     assert colours is not None and len(colours) > 50  # not blank
 
 
+def test_lines_are_as_wide_as_their_weights_and_the_key_says_so() -> None:
+    nodes = [Node(name=str(i), label=str(i), size=9) for i in range(4)]
+    edges = [(0, 1, 0.2), (1, 2, 0.6), (2, 3, 1.0)]
+    root = ET.fromstring(render_svg(GraphData(title="t", nodes=nodes, edges=edges, threshold=0.2)))
+    lines = root.findall(f".//{SVG}line")
+    drawn = {n.get("data-edge"): float(n.get("stroke-width")) for n in lines if n.get("data-edge")}
+    assert drawn == {"0": 0.8, "1": 2.9, "2": 5.0}
+    key = [line for line in lines if line.get("data-edge") is None]
+    assert [float(line.get("stroke-width")) for line in key] == [0.8, 5.0]
+    texts = {text.text: float(text.get("x", 0)) for text in root.findall(f".//{SVG}text")}
+    # One beside the other: the words, the thin line and its weight, the wide one and its own.
+    assert texts["line: overlap"] + 60 < float(key[0].get("x1")) < float(key[0].get("x2"))
+    assert float(key[0].get("x2")) < texts["0.2"] < float(key[1].get("x1"))
+    assert float(key[1].get("x2")) < texts["1"] < 560
+
+
+def test_a_small_graph_is_in_the_middle_of_its_picture() -> None:
+    data = GraphData(title="t", nodes=[Node(name="a", label="a", size=3)])
+    root = ET.fromstring(render_svg(data))
+    (place,) = (g for g in root.findall(f"{SVG}g") if g.find(f"{SVG}g[@class='node']") is not None)
+    shift = float(place.get("transform").removeprefix("translate(").split()[0])
+    circle = root.find(f".//{SVG}circle[@class='body']")
+    assert shift + float(circle.get("cx")) == pytest.approx(float(root.get("width")) / 2, abs=1)
+
+
 def test_communities_have_colours_and_loners_are_grey() -> None:
     nodes = [Node(name=str(i), label=str(i), size=9, community=c) for i, c in enumerate((0, 0, 1))]
     colours = community_colours(GraphData(title="t", nodes=nodes))
@@ -197,6 +222,26 @@ def test_nodes_near_each_other_are_those_that_share() -> None:
     for a, b, _ in data.edges:
         joined[a, b] = joined[b, a] = True
     assert far[joined].mean() < 0.7 * far[~joined & (far > 0)].mean()
+
+
+def test_nodes_without_an_edge_stand_in_rows_right_below_the_others() -> None:
+    nodes = [Node(name=str(i), label=f"word {i}", size=9, community=i // 6) for i in range(6)]
+    nodes += [Node(name=str(i), label=f"word {i}", size=9, community=i) for i in range(6, 26)]
+    edges = [(a, b, 0.5) for a, b in combinations(range(6), 2)]
+    places = GraphData(title="t", nodes=nodes, edges=edges, threshold=0.2).layout
+    (outline,) = places.islands.values()
+    (left, _), (right, bottom) = outline.min(axis=0), outline.max(axis=0)
+    assert places.shelf is not None
+    assert places.shelf[0] == pytest.approx(left, abs=0.2)
+    assert bottom + LINE < places.shelf[1] < bottom + 60
+    x, y, radius = places.x[6:], places.y[6:], places.radius[6:]
+    assert (y - radius).min() == pytest.approx(places.shelf[1], abs=10)
+    assert (x - radius).min() >= left and (x + radius).max() <= right + 0.2
+    rows = [x[y == row] for row in np.unique(y)]
+    # Beside each other: twice a node's radius, and a little air.
+    wide = 2 * radius.max()
+    assert all(wide < np.diff(np.sort(row)).max() < wide + 20 for row in rows if len(row) > 1)
+    assert len(rows) > 2 and {len(row) for row in rows[:-1]} == {len(rows[0])} != {1}
 
 
 def test_one_node_and_no_edges_are_drawn_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from heldout.measure.score.records import Learning, Record
@@ -66,6 +67,28 @@ def test_the_part_knows_baseline_strategies_and_points() -> None:
     assert part.interval == "bootstrap over seeds and images"
 
 
+def test_a_difference_that_chance_makes_is_not_bold() -> None:
+    found = [
+        dataclasses.replace(r, adjusted_p=0.2) if isinstance(r, Learning) and r.other else r
+        for r in records()
+    ]
+    (part,) = ReportView(ReportData(title="t", records=found)).learning
+    assert part.differences
+    assert not any(cell.sure for _, _, cells in part.differences for cell in cells)
+
+
+def test_a_strategy_without_a_mean_comes_last() -> None:
+    found = [
+        dataclasses.replace(r, value=None, low=None, high=None)
+        if isinstance(r, Learning) and r.strategy == "margin" and r.labels is None and not r.other
+        else r
+        for r in records()
+    ]
+    (part,) = ReportView(ReportData(title="t", records=found)).learning
+    assert part.mean("margin", "accuracy") == float("-inf") < part.mean("random", "accuracy")
+    assert part.shown == ["random", NASTY, "margin"]
+
+
 def test_curves_are_drawn() -> None:
     parts = ReportView(ReportData(title="t", records=records())).learning
     drawn = {figure.name: figure for figure in learning_figures(parts)}
@@ -75,6 +98,10 @@ def test_curves_are_drawn() -> None:
     ]
     rows = drawn["learning-set-original-accuracy"].spec["data"]["values"]
     assert len(rows) == 9 and {row["labels"] for row in rows} == {10, 20, 30}
+    assert drawn["learning-set-original-accuracy"].alt.endswith(
+        f"At 30 labels: random 60.0\xa0% (58.0–63.0); {NASTY} 62.0\xa0% (60.0–65.0); "
+        "margin 61.0\xa0% (59.0–64.0)."
+    )
     assert NASTY not in str(drawn["learning-set-original-accuracy"].spec["encoding"])
 
 
@@ -82,7 +109,8 @@ def test_few_of_many_strategies_are_drawn_and_all_are_listed() -> None:
     names = ("random", *(f"s{number}" for number in range(20)))
     data = ReportData(title="t", records=records(names))
     (part,) = ReportView(data).learning
-    assert len(part.shown) == MOST and part.shown[0] == "random"
+    assert part.shown == ["random", *(f"s{number}" for number in (19, 18, 17, 16))]
+    assert len(part.shown) == MOST
     page = render_report(data)
     assert all(f">{name}<" in page for name in names)
     assert "chance has helped them too" in page

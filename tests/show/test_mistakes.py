@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from heldout.show.exports import figures
 from heldout.show.mistake_diff import MOST, MistakeDiff, render_mistake_diff, write_mistake_diff
 from heldout.show.mistakes import cards, class_text, gallery, spread
 from heldout.show.page import render_report
-from heldout.show.tables import discoveries
+from heldout.show.tables import discoveries, findings
 from heldout.show.view import ReportData, ReportView
 from tests.measure.score.worlds import single_label, world_testset
 
@@ -130,6 +131,60 @@ def test_many_values_show_the_worst_and_say_so() -> None:
     assert "The 24 values with the most mistakes, of 40." in html
 
 
+def test_the_main_result_says_what_explains_mistakes_and_what_people_judged() -> None:
+    found = [one for one in findings(ReportView(everything())) if "mistakes of" in one.text]
+    assert [(one.number, one.unit, one.text) for one in found] == [
+        (
+            "54.2",
+            "%",
+            "Of the 48 mistakes of ant on new, 26 are fine-grained, or context or an unusual image "
+            "explains them; people judged 24, and 24 to be Major.",
+        )
+    ]
+
+
+@pytest.mark.parametrize(("models", "labels"), [("a", ["10", "16"]), ("ab", ["10  a", "12  b"])])
+def test_bars_say_their_mistakes_and_their_model_where_there_are_several(
+    models: str, labels: list[str]
+) -> None:
+    records: list[Any] = [score(model, "new", 5, 10) for model in models]
+    records += [score(model, "new", 7, 10, metric="top1_minor") for model in models]
+    records += tallies(list(models), "new")
+    found = figures(ReportData(title="t", records=records))
+    assert "mistakes-new-original-forgiven" in found
+    ends = found["mistakes-new-original-categories"]["layer"][2]["data"]["values"]
+    assert set(labels) <= {row["label"] for row in ends}
+
+
+def test_values_without_a_mistake_come_after_those_with_some() -> None:
+    records: list[Any] = [score("ant", "new", 5, 10)]
+    for record in tallies(["ant"], "new", slices=[{"word": f"w{i:03d}"} for i in range(40)]):
+        right = record.slice in {f"word=w{i:03d}" for i in range(20)}
+        records.append(replace(record, n=0, value=0.0, low=0.0) if right else record)
+    spec = figures(ReportData(title="t", records=records))["mistakes-new-original-by-word"]
+    names = spec["encoding"]["y"]["scale"]["domain"]
+    assert names == [f"w{i:03d}" for i in (*range(4), *range(20, 40))]
+    assert spec["description"].endswith("0.0 to 12.0 %.")
+
+
+def test_values_that_the_first_model_lacks_come_last() -> None:
+    records: list[Any] = [score("ant", "new", 9, 10), score("bee", "new", 5, 10)]
+    records += tallies(["ant"], "new", slices=[{"word": f"w{i:03d}"} for i in range(20)])
+    records += tallies(["bee"], "new", slices=[{"word": f"a{i:03d}"} for i in range(20)])
+    spec = figures(ReportData(title="t", records=records))["mistakes-new-original-by-word"]
+    names = set(spec["encoding"]["y"]["scale"]["domain"])
+    assert names == {f"w{i:03d}" for i in range(20)} | {f"a{i:03d}" for i in range(4)}
+
+
+def test_of_many_models_the_best_are_drawn_with_mistakes_forgiven() -> None:
+    models = [f"m{k:02d}" for k in range(33)]
+    records: list[Any] = [score(m, "new", 90 - k, 100) for k, m in enumerate(models)]
+    records += [score(m, "new", 95 - k, 100, metric="top1_minor") for k, m in enumerate(models)]
+    found = figures(ReportData(title="t", records=[*records, *tallies(models, "new")]))
+    spec = found["mistakes-new-original-forgiven"]
+    assert spec["encoding"]["y"]["scale"]["domain"] == models[:30]
+
+
 def test_forgiven_accuracy_has_every_step() -> None:
     spec = figures(everything())["mistakes-new-original-forgiven"]
     assert spec["params"][0]["value"] == [
@@ -137,10 +192,22 @@ def test_forgiven_accuracy_has_every_step() -> None:
     ]  # fmt: skip
 
 
+def test_forgiven_accuracy_is_said_from_the_least_to_the_most() -> None:
+    spec = figures(everything())["mistakes-new-original-forgiven"]
+    rows = [row for row in spec["data"]["values"] if row["model"] == "ant"]
+    assert [(row["series"], row["value"]) for row in rows] == [
+        (0, 0.83), (1, 0.8), (2, 0.81), (3, 0.82),
+    ]  # fmt: skip
+    assert "ant goes from 80.0\xa0% to 83.0\xa0%." in spec["description"]
+    names = spec["encoding"]["y"]["scale"]["domain"]
+    assert names == ["ant", "bee", "cat", "dog", "elk"]
+
+
 def test_a_search_has_a_table_and_no_curve() -> None:
     headline = ReportView(everything())
     (table,) = discoveries(headline)
     assert (table.model, table.testset) == ("ant", "new")
+    assert table.about == "99 slices were searched, corrected by permutation"
     assert table.slices[0].text == "quality = fine, region = Asia"
     assert (table.slices[0].rest, table.slices[0].p) == (0.8, 0.004)
     assert not headline.summaries
@@ -155,12 +222,31 @@ def test_cards_spread_over_categories_and_name_classes_apart() -> None:
     found = study()
     chosen = cards(found, spread(found, found.mistakes, most=9))
     assert Counter(card.category for card in chosen) == dict.fromkeys(CATEGORY_NAMES, 3)
-    assert all(card.columns and card.columns[0].startswith("size ") for card in chosen)
+    testset = found.verdicts.testset
+    columns = (testset.images[name].to_pylist() for name in ("image_id", "size"))
+    sizes = {image: f"size {size:g}" for image, size in zip(*columns, strict=True)}
+    assert all(card.columns == (sizes[card.image_id],) for card in chosen)
     assert all(card.severity == "" or card.basis == "judged" for card in chosen)
     assert any(card.suggestion == "Major with 40 % (20–70)" for card in chosen)
     assert cards(found, []) == []
     space = found.verdicts.truth.space
     assert class_text(space, "c1") == "class 1"
+
+
+def test_a_card_names_what_would_have_been_right_and_every_confusion_comes_once_first() -> None:
+    found = study()
+    first, second, third = [m for m in found.mistakes if m.prediction == "c0"][:3]
+    (card,) = cards(found, [replace(first, acceptable=("c1", "c2", "c3", "c0"))])
+    assert card.right == ("class 1", "class 2", "class 3", "class 0")
+    one = found.kinds[first.image_id, "c0"]
+    kinds = {**found.kinds, **{(m.image_id, "c0"): one for m in (second, third)}}
+    confusions = [
+        replace(first, acceptable=("c1", "c2"), models=("old", "new")),
+        replace(second, acceptable=("c1", "c3"), models=("old", "new")),  # the same, a second time
+        replace(third, acceptable=("c2",), models=("old",)),
+    ]
+    dealt = spread(replace(found, kinds=kinds), confusions, most=3)
+    assert [m.image_id for m in dealt] == [m.image_id for m in (first, third, second)]
 
 
 @pytest.mark.browser

@@ -188,6 +188,9 @@ def test_provenance_is_shown_in_full() -> None:
     texts = Page(render_report(everything())).texts
     assert "0123456789abcdef" * 4 in texts
     assert '{"a":2.5,"b":1}' in texts
+    place = {text: texts.index(text) for text in ("Test sets (2)", "recipe", "Predictions (1)")}
+    assert place["Test sets (2)"] < place["recipe"] < place["Predictions (1)"]
+    assert texts.index("predictions hash") > place["Predictions (1)"]
     assert "heldout report" in texts
 
 

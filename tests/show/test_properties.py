@@ -54,6 +54,12 @@ def test_a_number_of_slices_is_drawn_against_accuracy() -> None:
     assert [row["x"] for row in ends] == [0.0, 0.6] and ends[0]["value"] > ends[1]["value"]
 
 
+def test_two_slices_have_no_line_through_them() -> None:
+    spec = figures(against_distance(("a", "b")))["slices-pets-subset-against-distance"]
+    assert len(spec["data"]["values"]) == 4
+    assert spec["layer"][1]["data"]["values"] == []
+
+
 def test_the_report_says_slopes_and_reads_the_membership() -> None:
     page = render_report(against_distance())
     assert "Points of accuracy per unit of distance: ant −40.0 (−60.0 to +10.0), bee −10.0" in page

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heldout.measure.score.fits import from_axes
 from heldout.measure.score.records import Fit
-from heldout.show.axes import position, ticks
+from heldout.show.axes import domain, position, ticks
 from heldout.show.exports import figures
 from heldout.show.score_figures import all_figures, confidence_band, line_ends
 from heldout.show.view import ReportData, ReportView
@@ -67,6 +67,18 @@ def test_ticks_are_few_round_and_inside(axes: str, low: float, width: float) -> 
     assert all(ends[0] - 1e-6 <= tick <= ends[1] + 1e-6 for tick in found)
 
 
+@pytest.mark.parametrize("axes", ["probit", "logit"])
+def test_round_tens_stay_where_ticks_are_thinned(axes: str) -> None:
+    found = ticks(axes, position(0.35, axes, n=10**6), position(0.85, axes, n=10**6))
+    percents = {round(100 * share) for share in from_axes(np.array(found), axes)}
+    assert {40, 50, 60, 70, 80} <= percents and not {45, 55, 65} & percents
+
+
+def test_a_domain_holds_its_positions_with_some_air() -> None:
+    assert domain([0.7, 0.2, 0.5]) == pytest.approx((0.17, 0.73))
+    assert domain([0.5]) == pytest.approx((0.45, 0.55))
+
+
 def points_of(spec: dict) -> list[dict]:
     return spec["layer"][-1]["data"]["values"]
 
@@ -81,6 +93,14 @@ def test_points_lie_at_the_scores_and_residuals_at_the_line() -> None:
         r for r in data.records if isinstance(r, Fit) and (r.testset, r.axes) == ("new", "linear")
     )
     assert ant["residual"] == pytest.approx(0.83 - fit.slope * 0.9 - fit.intercept, abs=1e-6)
+
+
+def test_there_is_a_scatter_on_linear_axes_and_on_those_of_every_fit() -> None:
+    found = [name for name in figures(everything()) if name.startswith("accuracy-new-")]
+    assert found == ["accuracy-new-linear", "accuracy-new-logit"]
+    whole = scores(["a", "b", "c"], ["old", "new"], metrics=["top1"])
+    bare = ReportData(title="", records=whole, baseline="old")
+    assert [name for name in figures(bare) if "accuracy" in name] == ["accuracy-new-linear"]
 
 
 def test_a_line_without_an_interval_has_no_band_and_says_why() -> None:
@@ -105,3 +125,32 @@ def test_models_without_both_scores_are_left_out() -> None:
     records = [score("a", "old", 8, 10), score("b", "old", 7, 10), score("b", "new", 6, 10)]
     spec = figures(ReportData(title="", records=records, baseline="old"))["accuracy-new-linear"]
     assert [row["model"] for row in points_of(spec)] == ["b"]
+
+
+def test_both_axes_have_one_scale_unless_that_wastes_the_room() -> None:
+    def scales(*new: int) -> list[list[float]]:
+        records = [score(m, "old", 80 + 5 * k, 100) for k, m in enumerate("abc")]
+        records += [score(m, "new", n, 100) for m, n in zip("abc", new, strict=True)]
+        spec = figures(ReportData(title="", records=records, baseline="old"))
+        (identity, *_) = spec["accuracy-new-linear"]["layer"]
+        return [list(identity["encoding"][way]["scale"]["domain"]) for way in "xy"]
+
+    near, far = scales(75, 80, 86), scales(10, 12, 14)
+    assert near[0] == near[1]
+    assert far[0][0] > 0.6 and far[1][1] < 0.3
+
+
+def test_the_best_the_worst_and_those_farthest_off_the_line_are_named() -> None:
+    old = (50, 55, 60, 65, 70, 75, 80, 90)
+    new = (40, 45, 50, 41, 72, 65, 70, 80)  # on a line, but for the fourth and the fifth
+    records: list = [
+        score(m, t, k, 100)
+        for t, row in (("old", old), ("new", new))
+        for m, k in zip("abcdefgh", row, strict=True)
+    ]
+    records += fits(records, "old")
+    spec = figures(ReportData(title="", records=records, baseline="old"))["accuracy-new-linear"]
+    rows = points_of(spec)
+    # Names stand on the side where there is room. Of the two lowest, beside each other, one has its.
+    assert {row["label_left"] for row in rows} == {"", "e", "h"}
+    assert {row["label_right"] for row in rows} == {"", "a"}

@@ -123,6 +123,14 @@ def test_only_the_lowest_of_many_values_are_drawn_and_the_caption_says_so() -> N
     assert f"{MOST_BARS} lowest of 60" in figure.caption
 
 
+def test_the_lowest_of_many_ordered_values_stand_in_their_own_order() -> None:
+    order = [f"v{k:03d}" for k in range(60)][::-1]
+    records = [score("m", "s", 100 + k, 1000, slice=f"k=v{k:03d}") for k in range(60)]
+    kinds = {"s": {"k": ColumnType(kind="categorical", order=tuple(order))}}
+    spec = figures(ReportData(title="", records=records, columns=kinds))["slices-s-k"]
+    assert spec["encoding"]["y"]["scale"]["domain"] == order[-MOST_BARS:]
+
+
 def test_classes_are_named_and_those_of_a_few_images_have_no_bars() -> None:
     records = [score("m", "s", 90, 1000)]
     records += [score("m", "s", 6, 10, slice=f"class=n{k}") for k in range(3)]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, NotFound
-from heldout.data.testset import Card, ColumnType
+from heldout.data.testset import Card, ColumnType, TestSet
+from heldout.data.testset.card import same_tables
 
 FULL = Card(
     name="pets-1",
@@ -50,6 +52,20 @@ def test_smallest_card_and_unknown_fields(tmp_path: Path) -> None:
 
 def test_a_card_that_says_nothing_of_factors_is_written_as_before() -> None:
     assert not {"factors", "clusters", "units"} & Card(name="a", label_space="b").to_dict().keys()
+
+
+def test_a_set_of_before_declarations_were_hashed_is_compared_by_what_it_declares(
+    make_pets: Callable[..., TestSet],
+) -> None:
+    def card(**said: Any) -> Card:
+        return make_pets(card=Card(name="pets-a-1", label_space="pets", **said)).card
+
+    feet, metres = (card(columns={"size": ColumnType(kind="ordered", unit=u)}) for u in "fm")
+    before = feet.updated(tables={k: v for k, v in feet.tables.items() if k != "columns"})
+    assert before.tables.keys() < feet.tables.keys()
+    assert same_tables(before, feet) and same_tables(feet, before)
+    assert not same_tables(before, metres) and not same_tables(metres, before)
+    assert not same_tables(before, card(columns=feet.columns, factors=("size",)))
 
 
 def test_the_first_truth_is_the_default() -> None:

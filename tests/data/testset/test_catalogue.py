@@ -93,6 +93,14 @@ def test_a_colon_does_not_make_authors() -> None:
     assert r"title = {Version 2 of our set: 100\% \{new\} images}" in bibtex(card)
 
 
+@pytest.mark.parametrize(
+    "authors", ["ImageNet, version 2", "Lee, 2001", "One Of The Best Sets, Kim"]
+)
+def test_what_is_no_list_of_names_is_part_of_the_title(authors: str) -> None:
+    card = Card(name="a", label_space="b", citation=f"{authors}: Images")
+    assert "author" not in bibtex(card) and f"title = {{{authors}: Images}}" in bibtex(card)
+
+
 def test_a_bibtex_citation_is_kept() -> None:
     entry = "@inproceedings{x,\n  title = {A {Great} Set},\n  year = 2020\n}"
     card = Card(name="a", label_space="b", citation=entry)

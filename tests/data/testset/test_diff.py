@@ -69,6 +69,14 @@ def test_images_classes_and_counts() -> None:
     json.dumps(result.to_dict())
 
 
+def test_a_truth_that_only_one_set_has_is_another_content(make_pets: Maker, pets: TestSet) -> None:
+    more = make_pets(truths={**pets.truths, "panel": pets.truths["original"]})
+    for a, b, where in ((pets, more, "b"), (more, pets, "a")):
+        result = diff(a, b)
+        assert not result.same_content and result.changes == ()
+        assert result.only_truths == {"panel": where}
+
+
 ROWS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(SPACE.ids), min_size=1)
 
 

@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from heldout.core.errors import BadFile, NotFound, UserError
+from heldout.core.records import to_dict
 from heldout.core.web import Patience
 from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.published.imagenetv2 import ALIASES
@@ -293,6 +294,8 @@ def test_a_part_as_long_as_the_file_or_longer(server: Server, tmp_path: Path, st
     server.scripts["/set.npy"] = [Answer()]
     got, _ = get(known(f"{server.base}/set.npy"), tmp_path)
     assert got.files[0].path.read_bytes() == DATA
+    if stale == DATA:  # all is here: the server only says so
+        assert server.ranges() == [f"bytes={len(DATA)}-"]
 
 
 def test_without_validator_and_checksum_nothing_is_joined(server: Server, tmp_path: Path) -> None:
@@ -739,6 +742,10 @@ def test_a_users_registry_is_read(tmp_path: Path) -> None:
     path.write_text(GOOD)
     (mine,) = registry.load(path)
     assert (mine.name, mine.bytes, mine.images) == ("mine", None, None)
+    path.write_text(GOOD + "bytes = 7")
+    (mine,) = registry.load(path)
+    listed = {"name": "mine", "title": "t", "licence": "l", "bytes": 7}
+    assert to_dict(mine) == {"record": "published-testset", **listed}
 
 
 @pytest.mark.parametrize(
@@ -768,7 +775,8 @@ def test_a_bad_registry_is_named_with_the_place(
     path.write_text(text())
     with pytest.raises(BadFile) as raised:
         registry.load(path)
-    assert message in raised.value.line and "mine.toml" in raised.value.line
+    where, found, _ = raised.value.line.partition(message)
+    assert found and str(path) in where
 
 
 def test_a_missing_registry_is_named(tmp_path: Path) -> None:

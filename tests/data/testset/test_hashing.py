@@ -118,6 +118,12 @@ def test_any_change_of_content_changes_the_hash(changed: dict[str, Any]) -> None
     assert hash_table(pa.table(changed)) != hash_table(pa.table({"id": ["a", "b"], "n": [1, 2]}))
 
 
+def test_lists_are_told_apart_whatever_characters_their_texts_hold() -> None:
+    lists = [["a\0b", "c"], ["a", "b\0c"]]
+    both, twice = (pa.table({"tags": rows}) for rows in (lists, [lists[0]] * 2))
+    assert hash_table(both) == slow_hash(both) != slow_hash(twice) == hash_table(twice)
+
+
 def test_values_that_json_lacks_are_hashed() -> None:
     day = pa.table({"id": ["a"], "day": [datetime.date(2018, 12, 13)], "raw": [b"\x00\xff"]})
     next_day = pa.table({"id": ["a"], "day": [datetime.date(2018, 12, 14)], "raw": [b"\x00\xff"]})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from dataclasses import replace
@@ -230,6 +231,29 @@ def test_images_stay_where_they_are(tmp_path: Path) -> None:
     shutil.move(tmp_path / "pools", tmp_path / "other")
     moved = load(tmp_path / "other" / "p").images_root
     assert moved is not None and moved.resolve() == photos.resolve()
+
+
+def test_a_file_that_never_was_an_image_is_no_damage_of_a_pool(tmp_path: Path) -> None:
+    data = b"<html>404</html>"
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(data)
+    images = image_table(
+        {"image_id": ["a"], "path": ["a.jpg"], "sha256": [hashlib.sha256(data).hexdigest()]}
+    )
+    pool = make_pool("p", images=images, images_root=tmp_path / "photos")
+    chosen = make_testset(
+        Card(name="s", label_space="letters", images_root=str(tmp_path / "photos")),
+        images=images,
+        truths={"original": truth_table(["a"], ["a"])},
+        label_space=SPACE,
+    )
+    severities = []
+    for made in (pool, chosen):
+        save(made, tmp_path / made.name)
+        (found,) = verify(tmp_path / made.name).findings
+        assert found.message.startswith("is unsupported")
+        severities.append(found.severity)
+    assert severities == ["warning", "error"]
 
 
 def test_damage_is_found(tmp_path: Path) -> None:

@@ -508,6 +508,12 @@ def test_ids_without_file_hashes_belong_to_a_namespace(pets: TestSet, tmp_path: 
     assert other.card.images_hash != some[0].card.images_hash
 
 
+def test_a_subset_is_cited_as_its_parent_unless_it_says_otherwise(pets: TestSet) -> None:
+    few = {"image_ids": ["i1"], "name": "few", "recipe": {"name": "x"}}
+    assert subset(pets, **few).card.citation == pets.card.citation != ""  # type: ignore[arg-type]
+    assert subset(pets, **few, citation="Lee 2001").card.citation == "Lee 2001"  # type: ignore[arg-type]
+
+
 def at_once(*calls: Callable[[], object]) -> list[object]:
     """The results of calls that begin at one moment, in threads."""
     barrier = threading.Barrier(len(calls))

@@ -190,12 +190,14 @@ def test_extra_files_and_leftovers(folder: Path) -> None:
     pq.write_table(truth_table(["p0"], ["dog"]), folder / "truth" / "half.parquet")
     (folder / "truth" / ".tmp-77-real.parquet").write_bytes(b"half")
     (folder.parent / ".tmp-88888888888888888888888888888888-old-photos-1").mkdir()
+    (folder.parent / ".tmp-77777777777777777777777777777777-photos-1").mkdir()
     (folder.parent / ".tmp-99-other").mkdir()
     result = verify(folder)
     assert [(f.check, f.severity, f.file) for f in result.findings] == [
         ("extra", "warning", "notes.txt"),
         ("extra", "warning", "truth/half.parquet"),
         ("leftover", "warning", "truth/.tmp-77-real.parquet"),
+        ("leftover", "warning", "../.tmp-77777777777777777777777777777777-photos-1"),
         ("leftover", "warning", "../.tmp-88888888888888888888888888888888-old-photos-1"),
     ]
     assert result.ok

@@ -211,6 +211,24 @@ def test_limits_of_kappa_cover(clusters: int | None, accuracy: float, together: 
     assert missed <= 30
 
 
+def test_kappas_of_clusters_are_as_sure_as_what_is_new_in_them() -> None:
+    """A cluster of one image is an image, and one of four copies is one image too."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((300, 1))
+    hits = shared + rng.standard_normal((300, 3)) < [0.5, 0.8, 1.5]
+    images = np.arange(300)
+    copies, groups = np.repeat(hits, 4, axis=0), np.repeat(images, 4)
+    plain, thin = kappa_of(hits), kappa_of(copies)
+    several_rows = kappa_of(copies, groups, part=np.full(len(copies), 0.25))
+    assert several_rows.n == 300
+    for found in (kappa_of(hits, images), kappa_of(copies, groups), several_rows):
+        for a, b in combinations(range(3), 2):
+            assert found.kappa[a, b] == pytest.approx(plain.kappa[a, b])
+            width = found.high[a, b] - found.low[a, b]
+            assert width == pytest.approx(plain.high[a, b] - plain.low[a, b], rel=0.05)
+            assert width > 1.8 * (thin.high[a, b] - thin.low[a, b])
+
+
 def test_kappas_of_few_clusters_have_no_interval() -> None:
     world = single_label([0] * 20, 2, {m: [(1, 0)] * 12 + [(0, 1)] * 8 for m in "ab"})
     testset = world_testset(world, group=[f"g{i % 5}" for i in range(20)])

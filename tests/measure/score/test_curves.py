@@ -19,6 +19,7 @@ from heldout.measure.score.curves import Curve, curve_of
 from heldout.measure.score.estimate import scores
 from heldout.measure.score.records import Score, Summary
 from heldout.measure.score.slices import partitions
+from heldout.stats.intervals import t_quantile
 from heldout.stats.slices import slice_means
 
 from .factor_worlds import SIZE, FactorWorld, factor_world, rising, size_world
@@ -108,6 +109,25 @@ def test_the_critical_value_is_the_first_crossing_of_half_the_maximum(seed: int)
         assert record.high >= record.value - 1e-9
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_the_interval_of_a_crossing_is_where_its_test_rejects_nothing(seed: int) -> None:
+    sizes = [0.05, 0.1, 0.2, 0.4, 0.8]
+    curve = the_curve(factor_world({"size": sizes}, rising, objects=30, seed=seed), "size")
+    found = first_crossing(np.array(sizes), curve.means, 0, level=0.95)
+    assert found is not None and found.inside
+    value, covariance = curve.means.value[:, 0], curve.means.covariance[0]
+    top = np.eye(5)[int(value.argmax())]
+    first = np.eye(5)[int(np.argmax(value >= value.max() / 2))] - 0.5 * top
+    quantile = t_quantile(0.95, float(curve.means.contrast(first).degrees[0]))
+    grid = np.linspace(sizes[0], sizes[-1], 3001)
+    rows = np.array([np.interp(grid, sizes, row) for row in np.eye(5)]).T - 0.5 * top
+    gap = rows @ value
+    half = quantile * np.sqrt(np.einsum("xi,ij,xj->x", rows, covariance, rows).clip(0))
+    for limit, reached in ((found.low, gap + half >= 0), (found.high, gap - half >= 0)):
+        slow = grid[int(reached.argmax())] if reached.any() else None
+        assert limit == (None if slow is None else pytest.approx(slow, abs=5e-4))
+
+
 def test_a_curve_that_is_always_wrong_has_no_critical_value() -> None:
     world = factor_world({"size": [0.1, 0.2]}, lambda image, ease: 0.0)
     record = numbers(read(world, ["size"]))["critical_value"]
@@ -187,8 +207,15 @@ def test_balanced_scores_are_of_the_units_that_are_there_at_every_value() -> Non
 def test_classes_that_drop_out_are_named_with_where() -> None:
     (mix,) = [r for r in read(size_world(), ["size"]) if getattr(r, "name", "") == "mix"]
     assert mix.value == 0.5 and mix.n == 4 and mix.at == "class"
+    assert mix.reason.startswith("the mix of classes changes over size: ")
     assert "2 of 4 are at every value" in mix.reason
     assert "class 1 at 0.7 to 0.8" in mix.reason and "class 0" not in mix.reason
+
+
+@pytest.mark.parametrize(("classes", "found"), [(1, []), (2, [2])])
+def test_one_class_is_no_mix(classes: int, found: list[int]) -> None:
+    records = read(size_world(classes=classes), ["size"])
+    assert [r.n for r in records if getattr(r, "name", "") == "mix"] == found
 
 
 def test_a_complete_set_has_no_second_curve_and_no_warning() -> None:
@@ -210,13 +237,15 @@ def test_other_factors_are_part_of_a_unit_and_of_the_mix() -> None:
     found = read(world, ["angle"])
     mixes = {r.at: r for r in found if getattr(r, "name", "") == "mix"}
     assert mixes["class"].reason is None
+    assert mixes["size"].reason.startswith("the mix of values of size changes over angle: ")
     assert "1 at 91 and 271" in mixes["size"].reason
     balanced = {r.slice: r.n for r in found if isinstance(r, Score) and r.model == "oak"}
     assert balanced == {f"angle={angle}": 24 for angle in angles}
     assert numbers(found)["flip_rate"].value is not None
     by_object = read(world, ["angle"], balance="object&background")
     record = numbers(by_object)["flip_rate"]
-    assert record.value is None and "several images at one value" in record.reason
+    assert record.value is None
+    assert record.reason.startswith("24 units have several images at one value of angle")
     with pytest.raises(UserError, match="--balance"):
         read(world, ["angle"], balance="object&")
 
@@ -314,6 +343,30 @@ def test_the_worst_value_covers_its_truth_after_the_search() -> None:
         found = numbers(curve_records(world.measured(), ["size"], cluster="object", replicates=20))
         inside += found["worst_value"].low <= 0.6 <= found["worst_value"].high
     assert inside / 120 > 0.91
+
+
+def test_the_interval_of_the_worst_value_is_a_little_wider_than_that_of_its_slice() -> None:
+    world = size_world()
+    own = scores(world.measured(), by=["size"], cluster="object")
+    for model in ("oak", "yew"):
+        worst = numbers(read(world, ["size"]), model)["worst_value"]
+        (one,) = [s for s in own if (s.model, s.slice) == (model, f"size={worst.at}")]
+        assert worst.value == pytest.approx(one.value)
+        assert worst.low <= one.value <= worst.high
+        assert 1 < (worst.high - worst.low) / (one.high - one.low) < 2.5
+
+
+def test_means_of_shares_have_limits_that_are_shares() -> None:
+    world = factor_world(
+        {"size": [0.1, 0.2, 0.3]},
+        lambda image, ease: 0.97 if ease[0] > -1.5 else 0.6,
+        types={"size": SIZE},
+        objects=12,
+    )
+    found = numbers(read(world, ["size"]))
+    for name in ("image_mean", "group_mean", "area"):
+        assert 0 < found[name].low < found[name].value < found[name].high <= 1, name
+        assert found[name].high - found[name].value < found[name].value - found[name].low, name
 
 
 # ---- joins and shapes --------------------------------------------------------------------------

@@ -167,15 +167,21 @@ def test_clusters_go_to_one_half_and_chance_among_them_is_not_believed() -> None
     assert believed <= 8
 
 
-def test_few_clusters_say_why_there_is_no_interval() -> None:
-    rng = np.random.default_rng(0)
-    objects = np.repeat(np.arange(6), 30)
+def of_objects(count: int) -> Any:
+    """What a search finds among images of some objects, half of which are held out."""
+    objects = np.repeat(np.arange(count), 30)
     measured = made(
-        rng.random(180) < 0.5,
+        np.random.default_rng(0).random(30 * count) < 0.5,
         object=[f"o{o}" for o in objects],
-        size=[float(i % 3) for i in range(180)],
+        size=[float(i % 3) for i in range(30 * count)],
     )
-    found = discover(measured, ["size"], cluster="object")
+    return discover(measured, ["size"], cluster="object")
+
+
+def test_few_clusters_say_why_there_is_no_interval() -> None:
+    enough = of_objects(16)
+    assert enough.found and all(f.p is not None and f.reason is None for f in enough.found)
+    found = of_objects(6)
     assert found.found
     assert all(f.p is None and "(object) are too few" in str(f.reason) for f in found.found)
     records = discovery_records(found)

@@ -11,6 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 from scipy.stats import linregress
+from scipy.stats import t as student
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.measure.score.fits import (
@@ -75,6 +76,10 @@ def test_points(axes: Axes) -> None:
         low, value, high = (getattr(fit, f"{name}{end}") for end in ("_low", "", "_high"))
         assert low < value < high
         assert getattr(fit, f"corrected_{name}") == pytest.approx(value)
+    assert fit.covariance is not None
+    for name, variance in (("slope", fit.covariance[0]), ("intercept", fit.covariance[2])):
+        reach = getattr(fit, f"{name}_high") - getattr(fit, name)
+        assert reach == pytest.approx(student.ppf(0.975, 28) * np.sqrt(variance), rel=1e-4)
     assert fit.r2 == pytest.approx(expected.rvalue**2)
     order = rng.permutation(30)
     again = fit_points(x[order], y[order], axes=axes, testset="new", baseline="old")
@@ -187,6 +192,11 @@ def test_fits_of_measured_models() -> None:
         ols = np.polyfit(x, y, 1)
         assert (fit.slope, fit.intercept) == pytest.approx(tuple(ols))
         assert fit.models == 12 and fit.testset == "new" and fit.baseline == "old"
+        if fit.reason is None:  # twelve models say less than their images do
+            assert fit.slope_high is not None and fit.covariance is not None
+            reach = student.ppf(0.975, 10) * np.sqrt(fit.covariance[0])
+            assert fit.slope_high - fit.corrected_slope == pytest.approx(reach, rel=1e-4)
+    assert any(fit.reason is None for fit in found.values())
 
 
 @pytest.mark.parametrize("metric", ["top1", "mean_per_class", "top1_weighted", "nll"])

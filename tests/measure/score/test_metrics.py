@@ -243,9 +243,30 @@ def test_the_interval_of_ece_covers(shift: float) -> None:
         (record,) = scores(measured, replicates=200, seed=seed)
         assert record.low is not None and record.high is not None
         assert 0 <= record.low <= record.value <= record.high <= 1
+        assert record.high - record.low < 0.2  # a share of 400 images is known to 0.1
         missed += not record.low <= shift <= record.high
     assert missed <= 6
     assert record.interval == "plain-bootstrap-basic-or-t, 15 bins of equal width"
+
+
+def test_an_ece_that_no_calibrated_model_shows_is_above_zero() -> None:
+    lows = {0.0: [], 0.12: []}
+    for shift, found in lows.items():
+        for seed in range(5):
+            world = calibrated_world(400, shift, seed)
+            (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece"])
+            found += [record.low for record in scores(measured, replicates=200)]
+    assert set(lows[0.0]) == {0.0} and min(lows[0.12]) > 0.03
+
+
+def test_the_interval_of_ece_ends_at_one() -> None:
+    rng = np.random.default_rng(0)
+    logits = [(float(v), 0.0) for v in rng.uniform(3, 9, 60)]
+    world = single_label([0] + [1] * 59, 2, {"m": logits})  # sure, and nearly always wrong
+    (measured,) = measure(world_testset(world), world.predictions(), metrics=["ece"])
+    (record,) = scores(measured, replicates=200)
+    assert record.low is not None and record.high is not None
+    assert 0.9 < record.low < record.value < record.high <= 1
 
 
 # Distances on a hierarchy against breadth-first search in plain Python.

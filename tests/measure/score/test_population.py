@@ -17,12 +17,13 @@ def write(path: Path, *lines: str) -> Path:
 
 def test_one_file_in_percent_or_fractions(tmp_path: Path) -> None:
     path = write(
-        tmp_path / "p.csv", "model,val,new", "a,76.1,0.63", "b,80,0.7", "c,,0.5", "d,100,0.9"
-    )
+        tmp_path / "p.csv", "model,val,new",
+        "a,76.1,0.63", "b,80,0.7", "c,,0.5", "d,100,0.9", "e,0,0.5", "f,70,1", "g,60,0",
+    )  # fmt: skip
     found = read_population([path], x="val", y="new")
     assert found.models == ("a", "b")
     assert found.x == pytest.approx([0.761, 0.8]) and found.y.tolist() == [0.63, 0.7]
-    assert (found.x_name, found.y_name, found.dropped) == ("val", "new", 2)
+    assert (found.x_name, found.y_name, found.dropped) == ("val", "new", 5)
     assert read_population([path], x="val", y="new", exclude=["a*"]).models == ("b",)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.measure import measure
@@ -42,6 +43,27 @@ def test_a_fall_with_distance_is_found_and_no_fall_is_not() -> None:
     assert flat.low is not None and flat.high is not None and flat.low < 0 < flat.high
 
 
+def test_limits_of_a_rank_correlation_are_those_of_bonett_and_wright() -> None:
+    chance = [0.9, 0.6, 0.8, 0.5, 0.7, 0.3, 0.4, 0.1]
+    found = records(chance, distances([0.1 * k for k in range(8)]))
+    (rank,) = [r for r in found if r.name == "rank_correlation"]
+    assert rank.value is not None and -0.95 < rank.value < -0.5
+    # Bonett and Wright (2000): Fisher's z with the error sqrt((1 + r² / 2) / (n - 3))
+    half = 1.959964 * np.sqrt((1 + rank.value**2 / 2) / 5)
+    limits = np.tanh(np.arctanh(rank.value) + np.array([-half, half]))
+    assert (rank.low, rank.high) == pytest.approx(tuple(limits), abs=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ranks_that_agree_wholly_have_limits(sign: int) -> None:
+    far = [0.1, 0.3, 0.5, 0.7, 0.9]
+    found = records(far, distances([sign * x for x in far]), size=200)
+    (rank,) = [r for r in found if r.name == "rank_correlation"]
+    assert rank.value == pytest.approx(sign)
+    assert rank.low is not None and rank.high is not None
+    assert -1 <= rank.low <= rank.high <= 1 and min(abs(rank.low), abs(rank.high)) > 0.99
+
+
 def test_the_line_is_that_of_weighted_least_squares() -> None:
     rng = np.random.default_rng(0)
     x, y, w = rng.random(9), rng.random(9), rng.integers(1, 50, 9).astype(float)
@@ -62,6 +84,32 @@ def test_the_interval_of_the_slope_holds_where_the_line_is_not_true() -> None:
         assert slope.low is not None and slope.high is not None
         inside.append(slope.low <= -0.2 <= slope.high)
     assert np.mean(inside) >= 0.9
+
+
+def test_the_interval_of_the_slope_is_that_of_slices_about_the_line() -> None:
+    far = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    hits = [380, 200, 360, 120, 340, 100]  # of 400: far more than chance off any line
+    right = [i < k for k in hits for i in range(400)]
+    testset = made([list(range(400 * j, 400 * (j + 1))) for j in range(6)], right)
+    said = {
+        image: "cat" if hit else "dog"
+        for image, hit in zip(testset.image_ids.to_pylist(), right, strict=True)
+    }
+    (measured,) = measure(testset, [guesses(testset, said)])
+    (slope,) = [
+        r
+        for r in property_records(measured, "subset", distances(far.tolist()))
+        if r.name == "slope"
+    ]
+    # HC3 of ordinary least squares: the slices are equally large
+    design, y = np.stack([np.ones(6), far], axis=1), np.array(hits) / 400
+    inverse = np.linalg.inv(design.T @ design)
+    left = y - design @ (inverse @ design.T @ y)
+    weight = np.einsum("ij,jk,ik->i", design, inverse, design)
+    error = np.sqrt((inverse @ (design.T * (left / (1 - weight)) ** 2) @ design @ inverse)[1, 1])
+    assert slope.interval == "t, slices about the line (HC3)"
+    assert slope.value is not None and slope.high is not None
+    assert slope.high - slope.value == pytest.approx(student.ppf(0.975, 4) * error)
 
 
 def test_numbers_of_slices_are_records_without_a_model() -> None:

@@ -122,6 +122,10 @@ def test_slices_are_read_back(values: dict[str, str]) -> None:
     assert " " not in name
 
 
+def test_the_whole_set_is_a_slice_without_columns() -> None:
+    assert parse_slice("all") == {} and format_slice({}) == "all"
+
+
 @pytest.mark.parametrize("text", ["x", "=y", "x&y=1", ""])
 def test_texts_that_are_no_slice(text: str) -> None:
     with pytest.raises(UserError, match="is not a slice"):
@@ -176,6 +180,21 @@ def test_what_a_person_sees_of_a_record() -> None:
     assert (place.shown_name, place.shown) == ("critical value", "0.25")
     share = dataclasses.replace(place, name="worst_value", at="size=0.1")
     assert (share.shown_name, share.shown) == ("lowest value", "25.0 at 0.1")
+
+
+def test_a_tally_says_what_it_counts() -> None:
+    (record,) = [record for record in RECORDS if isinstance(record, Tally)]
+    assert record.shown_category == "Fine-grained error, Major, judged"
+    every = dataclasses.replace(record, category="all", severity="all", basis="all")
+    assert every.shown_category == "all mistakes"
+
+
+def test_a_table_of_learning_says_where_on_the_curve_it_is() -> None:
+    (record,) = [record for record in RECORDS if isinstance(record, Learning)]
+    there = dataclasses.replace(record, labels=1260)
+    (mean, at) = (grids([r])[0].title for r in (dataclasses.replace(record, labels=None), there))
+    assert "mean of the curve minus that of random" in mean
+    assert "at 1,260 labels minus that of random" in at
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.record)

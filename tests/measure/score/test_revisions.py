@@ -14,7 +14,7 @@ from heldout.core.errors import LabelError, NotApplicable
 from heldout.core.records import Count
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.measure.score.records import Score
-from heldout.measure.score.revisions import pool_predictions, score_revisions
+from heldout.measure.score.revisions import pool_predictions, score_revisions, spread_over
 from heldout.models.predictions import Predictions
 from heldout.stats.intervals import wilson
 from tests.measure.score.worlds import space_of
@@ -42,6 +42,11 @@ def revision(name: str, labels: dict[str, int]) -> TestSet:
         truths={"original": truth_table(ids, [SPACE.ids[c] for c in labels.values()])},
         label_space=SPACE,
     )
+
+
+def test_one_prediction_is_laid_out_on_many_images() -> None:
+    spread, covered = spread_over(outputs({"b": 2}), revision("r", {"a": 0, "b": 1, "c": 2}))
+    assert spread.topk[:, 0].tolist() == [-1, 2, -1] and covered.tolist() == [False, True, False]
 
 
 guess = st.one_of(st.none(), st.integers(0, 2))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import runpy
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from heldout.core.errors import MismatchError, NotApplicable, NotFound, UserError
 from heldout.data.labels import subset_map
@@ -112,6 +114,12 @@ def test_the_line_of_a_population() -> None:
         np.clip(low, 1e-6, 1 - 1e-6), axes
     )
     assert 0 < width[0] < width[1]
+    few = replace(found, models=6)
+    low, high = few.band(np.array([0.66]))
+    place = float(to_axes(np.array([0.66]), axes)[0])
+    variance = np.array([place**2, 2 * place, 1]) @ few.covariance
+    reach = to_axes(high, axes)[0] - (few.slope * place + few.intercept)
+    assert reach == pytest.approx(student.ppf(0.975, 4) * math.sqrt(variance))
     order = np.random.default_rng(1).permutation(60)
     turned = Population(given.models, given.x[order], given.y[order], "val", "new", 0)
     assert reference_line(turned).covariance == pytest.approx(found.covariance)

@@ -20,6 +20,7 @@ from heldout.measure.score.slices import (
     has_columns,
     parse_slice,
     partitions,
+    range_start,
 )
 from tests.measure.score.worlds import Image, World, single_label, world_testset
 
@@ -252,3 +253,19 @@ def test_values_are_in_the_order_of_their_column(
 ) -> None:
     measured = made(12, col=values * (12 // len(values)), types={"col": ColumnType(**kind)})
     assert list(slices(measured, "col")) == [f"col={value}" for value in order]
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("0.5:0.7", 0.5),
+        (":0.5", float("-inf")),
+        ("0.7:", 0.7),
+        ("0.5", None),
+        (":", None),
+        ("", None),
+    ]
+    + [(text, None) for text in ("16:9 wide", "a:3", "noon: 3", "x")],
+)
+def test_what_is_no_range_has_no_start(text: str, start: float | None) -> None:
+    assert range_start(text) == start

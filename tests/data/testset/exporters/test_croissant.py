@@ -9,7 +9,7 @@ import mlcroissant
 import pytest
 
 from heldout.data.published.imagenetv2 import read_imagenetv2
-from heldout.data.testset import TestSet
+from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.data.testset.exporters.formats import export
 
 # what mlcroissant calls of rdflib and pandas is on its way out there; that is not our concern
@@ -52,6 +52,18 @@ def test_no_recommended_field_is_missing_that_we_can_know(tmp_path: Path, pets: 
     export(pets, tmp_path / "out", form="croissant")
     warnings = list(validated(tmp_path / "out").metadata.ctx.issues.warnings)
     assert len(warnings) == 1 and "datePublished" in warnings[0]
+
+
+def test_licences_are_those_of_the_images(tmp_path: Path, pets: TestSet) -> None:
+    bare = make_testset(
+        Card(name="bare", label_space="pets"),
+        images=image_table({"image_id": ["i1"]}),
+        truths={"original": truth_table(["i1"], ["cat"])},
+        label_space=pets.label_space,
+    )
+    for testset, licences in ((pets, {"CC0", "CC-BY-4.0", "CC-BY-NC-2.0"}), (bare, {"unknown"})):
+        export(testset, tmp_path / testset.name, form="croissant")
+        assert set(described(tmp_path / testset.name)["license"]) == licences
 
 
 def test_files_have_their_hashes(tmp_path: Path, photos: TestSet) -> None:

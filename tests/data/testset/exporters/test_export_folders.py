@@ -15,6 +15,7 @@ from heldout.data.importing.folders import read_folders
 from heldout.data.labels import LabelSpace
 from heldout.data.testset import Card, TestSet, image_table, make_testset, truth_table
 from heldout.data.testset.exporters.formats import export
+from heldout.data.testset.subset import subset
 
 
 def manifest(folder: Path) -> list[dict[str, str]]:
@@ -121,6 +122,7 @@ def test_missing_and_changed_images_are_listed_and_can_be_mended(
     result = export(photos, out)
     assert result.rows == 6
     assert [failure.image_id for failure in result.failures] == ["p0", "p2"]
+    assert result.failures[0].reason == f"no image 'p0' in {photos.images_folder()}"
     assert "not those that were recorded" in result.failures[1].reason
     assert len(manifest(out)) == 6
     lost.write_bytes(data)
@@ -147,6 +149,13 @@ def test_images_from_a_source(
     assert rows[0]["path"] == "cat/i1.jpg"  # a file without an ending is no image to any loader
     back = read_folders(tmp_path / "out", name="back", label_space=pets.label_space)
     assert len(back) == 5
+
+
+def test_classes_without_an_image_are_counted(tmp_path: Path, photos: TestSet) -> None:
+    assert not any("no image" in note for note in export(photos, tmp_path / "whole").notes)
+    some = subset(photos, ["p0", "p2"], name="some", recipe={})  # a cat and a dog, of four classes
+    notes = export(some, tmp_path / "some").notes
+    assert any(note.startswith("2 classes have no image") for note in notes)
 
 
 def test_manifest_alone(tmp_path: Path, pets: TestSet) -> None:
