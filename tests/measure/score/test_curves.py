@@ -117,8 +117,9 @@ def test_the_interval_of_a_crossing_is_where_its_test_rejects_nothing(seed: int)
     assert found is not None and found.inside
     value = curve.means.value[:, 0]
     # A third of an object is right and a third wrong where all are, or hardly any.
-    shares = (30 * value + 1 / 3) / (30 + 2 / 3)
-    unseen = np.maximum(shares * (1 - shares) - value * (1 - value), 0) / 30
+    objects = curve.means.clusters
+    shares = (objects * value + 1 / 3) / (objects + 2 / 3)
+    unseen = np.maximum(shares * (1 - shares) - value * (1 - value), 0) / objects
     covariance = curve.means.covariance[0] + np.diag(unseen)
     top = np.eye(5)[int(value.argmax())]
     first = np.eye(5)[int(np.argmax(value >= value.max() / 2))] - 0.5 * top
