@@ -288,6 +288,8 @@ class Pipeline:
                         held.append(batch)
             if len(held) > _HELD:
                 self._known.wait()
+            if self._closing.is_set():  # which sets it too: there may be no threshold
+                return
             if self._known.is_set():
                 for one in held:
                     with self._stage(one):
