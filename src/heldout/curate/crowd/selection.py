@@ -104,9 +104,9 @@ def select(
 ) -> Asked:
     """Leave out what need not or must not be asked about.
 
-    ``votes``     a candidate with so many votes for its own class has enough
+    ``votes``     how many votes for its own class are enough for a candidate
     ``excluded``  classes that are not asked about, with the reason
-    ``classes``   ask about so many classes, the first by id of those that have candidates left
+    ``classes``   how many classes are asked about: the first by id that have candidates left
     ``controls``  images that are shown as controls, so that their class is known
 
     >>> select([Candidate("a", "cat"), Candidate("b", "dog")], classes=1).left_out

@@ -275,7 +275,7 @@ def _pairs(photos: int) -> int:
 
 
 def photos_needed(rate: float, false_alarms: int = 1) -> int:
-    """The fewest photos whose pairs have so many false alarms at a rate.
+    """The fewest photos whose pairs are expected to have ``false_alarms`` false alarms at a rate.
 
     >>> photos_needed(1e-4), photos_needed(1e-4, 10)
     (142, 448)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 LARGEST = 1024
-"""Copies are made of a photo with at most so many pixels on its longer side: copying takes as long for
-any photo, and a JPEG holds any of them."""
+"""The longer side of a photo, in pixels, above which it is reduced before it is copied: large photos take
+no longer than others, and a JPEG holds every copy."""
 _OVERLAY = 0.05  # of the photo's area
 _FRAME = 0.05  # of its shorter side, on every edge
 _CAPTION = "www.example.org"

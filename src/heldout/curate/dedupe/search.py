@@ -116,8 +116,8 @@ def search(
     """The nearest images of each image, saved; the same call resumes, or compares what is new.
 
     ``threshold``     a pair at most this far apart counts as found, and where that is from
-    ``near_classes``  compare an image only with those of so many classes most similar to its own (by
-                      WordNet, its own first), and with those without a class
+    ``near_classes``  number of classes: an image is compared only with those of the classes most similar
+                      to its own (by WordNet, its own first), and with those without a class
     ``memory``        bytes that a block may take
     """
     by_class = near_classes is not None

@@ -327,7 +327,7 @@ def _votes_needed(parameters: ReplicateParameters, people: int) -> int:
 
 
 def _classes(pool: TestSet) -> dict[str, str]:
-    """VotedCandidate -> its class; one of several classes is refused, one without is no candidate."""
+    """Candidate -> its class. An image of several classes is refused; one of none is left out."""
     truth = pool.truth()
     found: dict[str, str] = {}
     for image, label in zip(
