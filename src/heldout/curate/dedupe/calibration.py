@@ -116,7 +116,7 @@ class DistanceThreshold(Document, frozen=True, kw_only=True):
         if self.recall is None or self.false_alarms is None:
             return origin
         return (
-            f"{origin}; finds {self.recall:.0%} of planted copies, "
+            f"{origin}; finds {self.recall:.1%} of planted copies, "
             f"{1e4 * self.false_alarms:.1f} false alarms in 10,000 pairs"
         )
 
