@@ -130,3 +130,10 @@ def test_what_people_said_is_read_from_the_judgements(tmp_path: Path) -> None:
         "blacklisted": 1,
         "near_duplicates_of_references": 1,
     }
+
+
+def test_votes_that_were_all_rejected_count_as_none(tmp_path: Path) -> None:
+    pool, workspace = pool_of({"a": "cat"}), Workspace(tmp_path)
+    with JudgementStore(workspace.judgements) as store:
+        store.add([vote("a", "cat", "ann", status="Rejected")])
+    assert PoolJudgements.of(pool, workspace).votes == {}

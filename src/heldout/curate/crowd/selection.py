@@ -16,7 +16,7 @@ from heldout.core.workspace import Workspace
 from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
 from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.judgements.store import JudgementStore
-from heldout.data.judgements.workers import selection_frequency
+from heldout.data.judgements.workers import counted_votes, selection_frequency
 from heldout.data.testset import TestSet
 
 VOTES = 10
@@ -74,7 +74,8 @@ def vote_counts(address: str | Path, *sets: TestSet) -> dict[tuple[str, str], in
         return {}
     names = set[str | None]().union(*map(sets_of, sets))
     with JudgementStore(address) as store:
-        votes = [v for v in store.stream(question="vote") if not sets or v.testset in names]
+        given = store.stream(question="vote")
+        votes = counted_votes(v for v in given if not sets or v.testset in names)
     return {(f.image_id, f.class_id): f.n for f in selection_frequency(votes)} if votes else {}
 
 
