@@ -168,8 +168,6 @@ class Measured:
 
     def image_means(self) -> np.ndarray:
         """The mean over the rows of each image, in order of image; float64 (images, models)."""
-        if len(self.first_row_of_image) == len(self):
-            return np.asarray(self.values[self.first_row_of_image], dtype=np.float64)
         _, image = np.unique(self.rows, return_inverse=True)
         means = np.zeros((len(self.first_row_of_image), len(self.models)))
         np.add.at(means, image, self.values)
