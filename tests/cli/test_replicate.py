@@ -262,6 +262,16 @@ def test_inspection_without_the_votes_reads_the_columns(
         assert without[name] == with_votes[name]
 
 
+def test_inspection_where_all_votes_were_rejected(run: Run, votes: Votes, tmp_path: Path) -> None:
+    assert run("build", "replicate", "pool", "--votes", 5, "--name", "new").code == 0
+    text = (tmp_path / "votes.csv").read_text()
+    (tmp_path / "votes.csv").write_text(text.replace("Approved", "Rejected"))
+    (tmp_path / "judgements.db").unlink()
+    assert run("import", "judgements", "votes.csv").code == 0
+    ran = run("verify", "new", "--audit", "--json")
+    assert ran.json[1]["testset"] == "new", ran.err
+
+
 def test_refused(run: Run, votes: Votes) -> None:
     for options, text in (
         (["--sampler", "matched"], "--like"),

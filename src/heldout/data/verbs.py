@@ -30,7 +30,7 @@ from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import inherited_searches
 from heldout.data.judgements.resolution import near_duplicates as near_duplicates_of
 from heldout.data.judgements.store import JudgementStore
-from heldout.data.judgements.workers import selection_frequency
+from heldout.data.judgements.workers import counted_votes, selection_frequency
 from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
 from heldout.data.published.imagenetv2 import (
     duplicate_overrides,
@@ -89,7 +89,7 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
             others[other] = context.find(other, find_testset)
     testset, place = context.find(name, find_testset), context.workspace
     blacklist, pairs = request.blacklist, request.near_duplicates
-    votes = votes_about([testset], place.judgements)
+    votes = counted_votes(votes_about([testset], place.judgements))
     known = near_duplicates_of(testset, place, searches=inherited_searches(testset, place))
     compared = bool(known.searches or known.verdicts)
     linked: dict[str, list[str]] = {}
