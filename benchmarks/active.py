@@ -40,7 +40,7 @@ def problems(data: Path, workspace_folder: Path) -> tuple[object, object, float]
     """The problem, the same with a rare domain, and the seconds that features took."""
     from heldout.core.workspace import Workspace
     from heldout.curate.active.task import PARTS, TRAIN, make_problem, pool_features
-    from heldout.curate.zero_shot.label_pool import folder_pool
+    from heldout.curate.pool_images import folder_pool
     from heldout.data.testset.hashing import row_hash, uniform
 
     pool = folder_pool(data, name="pacs")

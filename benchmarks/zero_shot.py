@@ -30,9 +30,9 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.workspace import Workspace
+from heldout.curate.pool_images import folder_pool
 from heldout.curate.zero_shot.assign import BLOCK, assign, assign_blocks, class_vectors
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings
-from heldout.curate.zero_shot.label_pool import folder_pool
 from heldout.data.labels import Hierarchy, LabelSpace
 from heldout.models.adapters import load_encoder
 from heldout.models.embeddings import embed

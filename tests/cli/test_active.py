@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.label_pool import find_candidates
+from heldout.curate.pool_images import find_candidates
 from tests.cli.conftest import Run
 from tests.cli.test_bad_input import refused
 from tests.measure.evaluation.eval_case import calls, model_file

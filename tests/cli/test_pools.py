@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from heldout.curate.zero_shot.label_pool import folder_pool
+from heldout.curate.pool_images import folder_pool
 from heldout.data.testset import save
 from tests.cli.conftest import Run
 

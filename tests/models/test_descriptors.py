@@ -14,7 +14,7 @@ from PIL import Image
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.label_pool import folder_pool
+from heldout.curate.pool_images import folder_pool
 from heldout.data.images.preprocessing import apply_geometry
 from heldout.models.adapters import Model, load_model
 from heldout.models.descriptors import HashEncoder, PixelEncoder, image_encoder

@@ -93,7 +93,7 @@ def test_what_lacks_something_is_left_out_and_counted() -> None:
 def test_features_of_a_model(tmp_path: Path) -> None:
     from PIL import Image
 
-    from heldout.curate.zero_shot.label_pool import folder_pool
+    from heldout.curate.pool_images import folder_pool
 
     for number in range(3):
         Image.new("RGB", (40, 40), (80 * number, 0, 0)).save(tmp_path / f"{number}.png")

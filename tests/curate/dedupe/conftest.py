@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from heldout.core.workspace import Workspace
-from heldout.curate.zero_shot.label_pool import folder_pool
+from heldout.curate.pool_images import folder_pool
 from heldout.data.testset.testset import TestSet
 
 MakeSet = Callable[[str, Mapping[str, int]], TestSet]

@@ -13,13 +13,13 @@ import pytest
 from heldout.core.engine import Shard
 from heldout.core.errors import ExistsError, NotApplicable
 from heldout.core.workspace import Workspace
+from heldout.curate.pool_images import folder_pool
 from heldout.curate.zero_shot.assign import parse_similarities
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings
 from heldout.curate.zero_shot.label_pool import (
     Annotation,
     AnnotationCounts,
     annotated_pool,
-    folder_pool,
     write_parquet,
 )
 from heldout.data.images.preprocessing import pixels_of

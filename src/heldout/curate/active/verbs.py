@@ -21,7 +21,7 @@ from heldout.curate.active.requests import PARTS, Labelling, NextRequest, StudyR
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
 from heldout.curate.active.study import METRICS, LabelPlan, check_study, run_study
 from heldout.curate.active.task import LabelingTask, Left, pool_features, pool_problem
-from heldout.curate.zero_shot.label_pool import find_images, note_failures
+from heldout.curate.pool_images import find_images, note_failures
 from heldout.data.testset.testset import TestSet
 from heldout.measure.score.records import Learning, Record
 from heldout.models.embeddings import is_embeddings

@@ -27,7 +27,7 @@ from heldout.curate.crowd.selection import (
     select,
     vote_counts,
 )
-from heldout.curate.zero_shot.label_pool import find_images
+from heldout.curate.pool_images import find_images
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import SpaceDistances
 from heldout.data.published.imagenetv2_grids import read_candidates, write_grids

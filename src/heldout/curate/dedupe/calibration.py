@@ -34,7 +34,7 @@ from heldout.curate.dedupe.dssim import nearest_dssim
 from heldout.curate.dedupe.nearest import nearest
 from heldout.curate.dedupe.requests import CalibrateRequest, Measure
 from heldout.curate.dedupe.search import encoder_of
-from heldout.curate.zero_shot.label_pool import find_images, note_failures
+from heldout.curate.pool_images import find_images, note_failures
 from heldout.data.images import BadImage, bytes_of
 from heldout.data.images.decode import decode
 from heldout.data.images.preprocessing import apply_geometry

@@ -19,7 +19,7 @@ from heldout.core.workspace import slug
 from heldout.curate.dedupe.calibration import calibration_of
 from heldout.curate.dedupe.requests import DedupeRequest, Measure
 from heldout.curate.dedupe.search import encoder_of, search
-from heldout.curate.zero_shot.label_pool import find_images, folder_pool, note_failures
+from heldout.curate.pool_images import find_images, folder_pool, note_failures
 from heldout.data.judgements.duplicates import FIRST, THRESHOLD
 from heldout.data.judgements.files import rows_of_file
 from heldout.data.judgements.judgement import Judgement, pair_subject

@@ -14,15 +14,13 @@ from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable, Us
 from heldout.core.records import counts
 from heldout.core.request import unused
 from heldout.core.workspace import slug
+from heldout.curate.pool_images import PoolImages, find_images, note_failures
 from heldout.curate.zero_shot.assign import check_top_k, class_vectors, parse_similarities
 from heldout.curate.zero_shot.class_texts import ClassPrompts, class_embeddings, class_facts
 from heldout.curate.zero_shot.label_pool import (
     Annotation,
     AnnotationCounts,
-    PoolImages,
     annotated_pool,
-    find_images,
-    note_failures,
     write_parquet,
 )
 from heldout.curate.zero_shot.requests import OWN, AnnotateRequest
