@@ -92,7 +92,12 @@ VERBS = (
         "fit", "evaluate", "measure.evaluation.requests:FitRequest", "measure.evaluation.verbs:fit"
     ),
     Verb("report", "evaluate", "show.requests:ReportRequest", "show.report:report"),
-    Verb("collect", "build", "data.published.requests:CollectRequest", "data.import_verbs:collect"),
+    Verb(
+        "collect",
+        "build",
+        "data.published.requests:CollectRequest",
+        "curate.collect.verbs:collect",
+    ),
     Verb("cutout", "build", "curate.cutouts.requests:CutoutRequest", "curate.cutouts.verbs:cutout"),
     Verb(
         "annotate",

@@ -211,3 +211,43 @@ def test_accents_are_compared_however_they_were_typed() -> None:
     assert LabelSpace("s", (Class("a", (one,)),)).by_name(two).id == "a"
     with pytest.raises(LabelError, match="fits 2 classes"):
         space.by_name(one)
+
+
+def test_a_class_carries_what_searching_and_labelling_need(tmp_path: Path) -> None:
+    kettle = {
+        "id": "kettle",
+        "names": ["kettle", "teakettle"],
+        "gloss": "boils water",
+        "search_terms": ["tea kettle", "whistling kettle"],
+        "links": ["https://example.org/kettle#steel"],
+        "examples": ["http://example.org/1.jpg"],
+        "similar": ["teapot", "not-here"],
+    }
+    path = tmp_path / "kitchen.json"
+    path.write_text(
+        json.dumps({"schema_version": 1, "name": "kitchen", "classes": [kettle, {"id": "teapot"}]})
+    )
+    space = LabelSpace.load(path)
+    assert json.loads(json.dumps(space.get("kettle").to_dict())) == kettle
+    assert space.get("teapot") == Class("teapot")
+    space.write(tmp_path / "again.json")
+    assert LabelSpace.load(tmp_path / "again.json") == space
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ({"links": ["javascript:alert(1)"]}, "has the link 'javascript:alert"),
+        ({"examples": ["photos/1.jpg"]}, "has the link 'photos/1.jpg'"),
+        ({"links": ["https://a.org/ b"]}, "has the link"),
+        ({"search_terms": ["  "]}, "has an empty search term"),
+        ({"similar": ["kettle"]}, "is similar to itself"),
+        ({"search_term": ["x"]}, "unknown field 'search_term' in classes"),
+    ],
+)
+def test_what_a_class_may_not_carry(field: dict[str, object], reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "kitchen.json"
+    classes = [{"id": "kettle", **field}]
+    path.write_text(json.dumps({"schema_version": 1, "name": "kitchen", "classes": classes}))
+    with pytest.raises(UserError, match=reason):
+        LabelSpace.read(path)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,17 @@ def test_missing_and_broken_files_are_named(tmp_path: Path) -> None:
 def test_a_packaged_table_is_read() -> None:
     senses = {"bat": ("n00000025", "n00000020"), "cat": ("n00000020",)}
     assert senses_of_table([["20", "bat#2|cat"], ["5", "bat#1"]]) == senses
+
+
+def test_imagenets_classes_have_the_pages_that_workers_were_shown(shared_data: Path) -> None:
+    published = json.loads((shared_data / "imagenetv2/metadata/wikipedia_pages.json").read_text())
+    assert {item.id: list(item.links) for item in LabelSpace.load("imagenet-1k")} == published
+
+
+def test_how_many_pages_a_class_of_imagenet_has() -> None:
+    space = LabelSpace.load("imagenet-1k")
+    assert Counter(len(item.links) for item in space) == {1: 990, 2: 9, 4: 1}
+    assert space.get("n01440764").links == ("https://en.wikipedia.org/wiki/Tench",)
+    assert all(
+        item.links for name in ("imagenet-a", "imagenet-r") for item in LabelSpace.load(name)
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from heldout.core.files import canonical_json, sha256_text
 from heldout.core.workspace import check_slug
 
 _SHOWN = 5
+_WEB = re.compile(r'https?://[^\s"<>]+\Z')
 LabelKind = Literal["id", "wnid", "index", "name"]
 LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
 ClassFinder = Callable[[object], "Class"]
@@ -33,6 +35,13 @@ class Class(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     ``wnid``     its noun in WordNet 3.0 (``n`` and eight digits), or None where none is known
     ``gloss``    what it means, in a sentence
     ``parents``  ids of the nodes directly above it in the hierarchy
+
+    What people who search for images of it, or label them, are given beside the names:
+
+    ``search_terms``  what is searched for, instead of the names
+    ``links``         pages about it, on the web
+    ``examples``      addresses of images that show it, on the web
+    ``similar``       ids of classes that it is easily taken for, the most similar first
     """
 
     id: str
@@ -40,6 +49,10 @@ class Class(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     wnid: str | None = None
     gloss: str = ""
     parents: tuple[str, ...] = ()
+    search_terms: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    similar: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -116,6 +129,13 @@ class LabelSpace:
                 problem, fix = "is there twice", "keep each id once"
             elif not all(name.strip("_ ") for name in item.names):
                 problem, fix = "has an empty name", "remove that name"
+            elif not all(map(str.strip, item.search_terms)):
+                problem, fix = "has an empty search term", "remove it"
+            elif unsafe := [a for a in (*item.links, *item.examples) if not _WEB.match(a)]:
+                # They are put into pages that workers see: javascript: is an address too.
+                problem, fix = f"has the link {unsafe[0]!r}", "write https://… or http://…"
+            elif item.id in item.similar:
+                problem, fix = "is similar to itself", "name other classes"
             else:
                 continue
             raise LabelError(f"label space {self.name}: class {item.id!r} {problem}", fix=fix)

@@ -1,7 +1,7 @@
 """WordNet: the built-in label spaces, the hierarchy over classes, path distances, and nouns.
 
-``tools/derive_labels.py`` and ``tools/derive_wordnet_index.py`` make the committed tables; they are
-read when first used.
+``tools/derive_labels.py``, ``tools/derive_wordnet_index.py`` and ``tools/derive_class_links.py`` make
+the committed tables; they are read when first used.
 
 A hierarchy is a directed graph without cycles; a node may have several parents (498 of the 23,548
 built-in ones do). The built-in one is the part of WordNet 3.0's nouns that lies over the classes of
@@ -27,6 +27,8 @@ from heldout.core.files import existing_file
 from heldout.data.labels.label_space import Class, LabelSpace
 
 DATA = Path(__file__).parent / "data"
+WIKIPEDIA = "https://en.wikipedia.org/wiki/"
+WIKIPEDIA_PAGES = "wikipedia-1k.tsv.gz"
 SYNSETS = "wordnet-nouns.tsv.gz"
 EXCEPTIONS = "wordnet-noun-exceptions.tsv.gz"
 _SMALL = ("wordnet-1k.tsv.gz",)
@@ -42,7 +44,8 @@ _FROM_TABLES: dict[str, tuple[tuple[str, ...], str]] = {
 BUILT_IN: tuple[str, ...] = (*_FROM_TABLES, "cifar-10")
 """Names that :meth:`LabelSpace.load` knows.
 
-``imagenet-1k``    1,000 classes in the order of every published checkpoint: sorted WordNet ids
+``imagenet-1k``    1,000 classes in the order of every published checkpoint: sorted WordNet ids; it and
+                   its parts come with the Wikipedia pages that ImageNetV2 showed to workers
 ``imagenet-21k``   21,843 classes, sorted WordNet ids (the list with which ViT and BiT were trained)
 ``imagenet-a``     200 of ImageNet-1k, the classes of ImageNet-A
 ``imagenet-r``     200 of ImageNet-1k, the classes of ImageNet-R
@@ -66,8 +69,16 @@ def load_built_in(name: str) -> LabelSpace:
             f"no built-in label space {name!r}", fix=f"use one of {', '.join(BUILT_IN)}"
         )
     tables, flag = _FROM_TABLES[name]
+    pages = {} if tables == _ALL else dict(_rows(WIKIPEDIA_PAGES))
     classes = [
-        Class(wnid, tuple(names.split("|")), wnid, gloss, tuple(parents.split()))
+        Class(
+            wnid,
+            tuple(names.split("|")),
+            wnid,
+            gloss,
+            tuple(parents.split()),
+            links=tuple(WIKIPEDIA + title for title in pages[wnid].split("|")) if pages else (),
+        )
         for table in tables
         for wnid, flags, parents, names, gloss in _rows(table)
         if flag in flags
