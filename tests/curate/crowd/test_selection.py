@@ -16,6 +16,7 @@ from heldout.curate.crowd.selection import (
     select,
     vote_counts,
 )
+from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.judgement import Judgement, pair_subject
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels.label_space import Class, LabelSpace
@@ -60,8 +61,8 @@ def test_the_first_reason_counts(
     candidates = [
         Candidate(image, ("cat", "dog", "owl")[n % 3]) for n, image in enumerate("abcdefghij")
     ]
-    votes = {(image, label): 3 if image in voted else 2 for image, label in candidates}
-    votes |= {(image, "other"): 9 for image in "abc"}  # of another class: these do not count
+    votes = {(image, label): (1, 3 if image in voted else 2) for image, label in candidates}
+    votes |= {(image, "other"): (9, 9) for image in "abc"}  # of another class: these do not count
     standing = PoolJudgements(votes=votes, blacklisted=blacklisted, duplicates=duplicates)
     asked = select(
         candidates,
@@ -119,10 +120,11 @@ def test_what_people_said_is_read_from_the_judgements(tmp_path: Path) -> None:
     with JudgementStore(workspace.judgements) as store:
         store.add(said)
     standing = PoolJudgements.of(pool, workspace)
-    assert standing.votes == {("a", "cat"): 2, ("a", "dog"): 1}
+    assert standing.votes == {("a", "cat"): (2, 2), ("a", "dog"): (1, 1)}
     assert standing.blacklisted == {"e"}
     assert set(images) & set(standing.duplicates) == {"c"}  # not of another candidate
-    assert vote_counts(workspace.judgements)["b", "cat"] == 1
+    anywhere = vote_counts(votes_about([], workspace.judgements, listed=["b"]))
+    assert anywhere == {("b", "cat"): (1, 1)}
     asked = select(candidates_of(pool), standing, votes=2)
     assert [image for image, _ in asked.candidates] == ["b", "d", "f"]
     assert asked.left_out == {

@@ -7,16 +7,15 @@ so that the counts of all reasons and of the candidates asked about add up to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
+from heldout.data.judgements.for_testset import judgements_about, votes_about
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import near_duplicates
-from heldout.data.judgements.store import JudgementStore
-from heldout.data.judgements.workers import counted_votes, selection_frequency
+from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import TestSet
 
 VOTES = 10
@@ -34,12 +33,12 @@ class Candidate(NamedTuple):
 class PoolJudgements:
     """What people have said of the candidates so far.
 
-    ``votes``        (image, class) -> votes that count
+    ``votes``        (image, class) -> selections and votes that count
     ``blacklisted``  images that are never to be used
     ``duplicates``   candidates that are near duplicates of an image outside the pool
     """
 
-    votes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    votes: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     blacklisted: Collection[str] = ()
     duplicates: Collection[str] = ()
 
@@ -54,7 +53,7 @@ class PoolJudgements:
             if verdict.answer == "duplicate"
         ]
         return cls(
-            votes=vote_counts(workspace.judgements, pool),
+            votes=vote_counts(votes_about([pool], workspace.judgements)),
             blacklisted={r.subject["image_id"] for r in reviews if r.answer == "blacklisted"},
             # Of two candidates that are duplicates both are asked about: votes help to choose.
             duplicates={image for pair in pairs if not images.issuperset(pair) for image in pair},
@@ -64,19 +63,9 @@ class PoolJudgements:
 NOTHING_SAID = PoolJudgements()
 
 
-def vote_counts(address: str | Path, *sets: TestSet) -> dict[tuple[str, str], int]:
-    """(image, class) -> the votes that count (:func:`selection_frequency`).
-
-    Taken are those given for one of these sets, for a set that it was made from, or for none by
-    name; without any set, all. ``address`` is :attr:`heldout.core.workspace.Workspace.judgements`.
-    """
-    if not table_exists(address):
-        return {}
-    names = set[str | None]().union(*map(sets_of, sets))
-    with JudgementStore(address) as store:
-        given = store.stream(question="vote")
-        votes = counted_votes(v for v in given if not sets or v.testset in names)
-    return {(f.image_id, f.class_id): f.n for f in selection_frequency(votes)} if votes else {}
+def vote_counts(votes: Iterable[Judgement]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(image, class) -> how often it was selected, and by how many votes."""
+    return {(f.image_id, f.class_id): (f.selected, f.n) for f in selection_frequency(votes)}
 
 
 def candidates_of(pool: TestSet) -> list[Candidate]:
@@ -119,7 +108,7 @@ def select(
     for candidate in candidates:
         if candidate.image_id in controls:
             reason = "controls"
-        elif standing.votes.get(candidate, 0) >= votes:
+        elif standing.votes.get(candidate, (0, 0))[1] >= votes:
             reason = "enough_votes"
         elif candidate.image_id in standing.blacklisted:
             reason = "blacklisted"

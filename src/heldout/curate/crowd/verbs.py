@@ -28,6 +28,7 @@ from heldout.curate.crowd.selection import (
     vote_counts,
 )
 from heldout.curate.pool_images import find_images
+from heldout.data.judgements.for_testset import votes_about
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import SpaceDistances
 from heldout.data.published.imagenetv2_grids import read_candidates, write_grids
@@ -61,9 +62,10 @@ def grids(request: GridsRequest, context: Context) -> Result:
     sizes = GridSizes(**{str(role): n for role, n in request.grid.items()})
     if request.special is not None and controls is not None:
         sets = [each for each in (pool, originals) if each is not None]
-        votes = vote_counts(context.workspace.judgements, *sets)
+        named = [c.name for known in controls.positive.values() for c in known]
+        votes = vote_counts(votes_about(sets, context.workspace.judgements, listed=named))
         annotated = {
-            label: [c.name for c in known if votes.get((c.name, label), 0) >= request.votes]
+            label: [c.name for c in known if votes.get((c.name, label), (0, 0))[1] >= request.votes]
             for label, known in controls.positive.items()
             if label not in excluded
         }

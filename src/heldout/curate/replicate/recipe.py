@@ -210,8 +210,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
     """Draw from sources: see :class:`ReplicateRecipe`."""
     pool = pool_in(sources)
     votes = counted_votes(_value(sources, "votes", tuple))
-    found = selection_frequency(votes) if votes else ()
-    frequencies = {(one.image_id, one.class_id): one for one in found}
+    frequencies = {(one.image_id, one.class_id): one for one in selection_frequency(votes)}
     people = len({vote.who for vote in votes})
     needed = _votes_needed(parameters, people)
     settled = {
