@@ -119,6 +119,21 @@ VERBS = (
         "curate.dedupe.calibration:calibrate",
     ),
     Verb("crowd grids", "build", "curate.crowd.requests:GridsRequest", "curate.crowd.verbs:grids"),
+    Verb(
+        "crowd publish",
+        "build",
+        "curate.crowd.requests:PublishRequest",
+        "curate.crowd.verbs:publish",
+    ),
+    Verb(
+        "crowd answers",
+        "build",
+        "curate.crowd.requests:AnswersRequest",
+        "curate.crowd.verbs:answers",
+    ),
+    Verb(
+        "crowd votes", "inspect", "curate.crowd.requests:VotesRequest", "curate.crowd.verbs:votes"
+    ),
     Verb("active run", "build", "curate.active.requests:StudyRequest", "curate.active.verbs:run"),
     Verb(
         "active next", "build", "curate.active.requests:NextRequest", "curate.active.verbs:choose"

@@ -1,13 +1,15 @@
-"""What the verb that composes grids is asked."""
+"""What the verbs of the crowd are asked: composing grids, publishing them, answers, votes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from heldout.core.request import (
+    Level,
     Out,
+    Plan,
     Request,
     RequestError,
     Seed,
@@ -124,3 +126,240 @@ class GridsRequest(Request, frozen=True, kw_only=True):
     def is_list(self) -> bool:
         """Whether candidates come as a list, not as a pool."""
         return self.pool.endswith(".json")
+
+
+Live = Annotated[
+    str,
+    option("The service that pays people: LIVE, written so; its sandbox otherwise."),
+]
+Endpoint = Annotated[
+    str, option("Address of a service that speaks MTurk's protocol, in its place.", rare=True)
+]
+
+
+class PublishRequest(Request, frozen=True, kw_only=True):
+    """Publish grids to a crowd.
+
+    A grid that was published before is left alone, so the same command again resumes. People see
+    images as tokens that differ from grid to grid: the key is in the workspace (crowd/key), and is
+    needed to read the answers.
+    """
+
+    tag: ClassVar[str] = "crowd"
+
+    crowd: Annotated[str, argument("Who answers: local, mturk or simulated.")]
+    grids: Annotated[Path, argument("File of grids, as crowd grids -o writes it.")]
+    pool: Annotated[str, argument("Pool that the candidates are from.")]
+    controls: (
+        Annotated[
+            str,
+            option("Images that are known to show a class: the original test set, if it has them."),
+        ]
+        | None
+    ) = None
+    assignments: Annotated[int, option("People who answer each grid.", ge=1)] = 10
+    plan: Plan = False
+
+
+class LocalPublishRequest(PublishRequest, frozen=True, kw_only=True):
+    """Publish grids to people of your own, who answer them on a page of the workspace."""
+
+
+class SimulatedPublishRequest(PublishRequest, frozen=True, kw_only=True):
+    """Publish grids to simulated people, to try a design before anybody is paid."""
+
+    crowd_size: Annotated[int, option("How many simulated people there are.", ge=1)] = 30
+    hit_rate: Annotated[
+        float, option("Mean share of images of the class that a person selects.", ge=0, le=1)
+    ] = 0.95
+    false_alarms: Annotated[
+        float, option("Mean share of other images that a person selects.", ge=0, le=1)
+    ] = 0.02
+    frequencies: (
+        Annotated[
+            Path,
+            option(
+                "Table of image_id, class_id, frequency: how often people of perfect skill select an "
+                "image; drawn where it has none."
+            ),
+        ]
+        | None
+    ) = None
+    seed: Seed = 0
+
+
+class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
+    """Publish grids on Amazon Mechanical Turk, in its sandbox unless --live LIVE is given.
+
+    Images are put under their tokens at --images-to and must be public at --images-at. The cost with
+    MTurk's fees is said before anything is created; --plan says it and stops.
+    """
+
+    images_at: (
+        Annotated[str, option("Public address below which the images are served.")] | None
+    ) = None
+    images_to: (
+        Annotated[
+            str,
+            option(
+                "Where the images are put: a folder, s3://bucket/prefix, gs:// or az://; a folder of "
+                "the workspace by default."
+            ),
+        ]
+        | None
+    ) = None
+    preview: (
+        Annotated[Path, option("Write the page of the first grid to this HTML file, and stop.")]
+        | None
+    ) = None
+    reward: Annotated[float, option("Dollars for one grid.", ge=0.01)] = 0.10
+    fee: (
+        Annotated[
+            float,
+            option("Fee as a share of the reward; MTurk's by default.", ge=0, rare=True),
+        ]
+        | None
+    ) = None
+    minutes: Annotated[int, option("Minutes that a person has for a grid.", ge=1)] = 10
+    days: Annotated[int, option("Days for which grids are offered.", ge=1)] = 7
+    approval_days: Annotated[
+        int, option("Days after which an answer is approved by itself.", ge=1)
+    ] = 3
+    qualifications: Annotated[
+        Mapping[Literal["approved", "hits", "country"], str],
+        option(
+            "NAME=VALUE: approved=95 (percent), hits=1000, country=US,GB; repeatable.",
+            flag="qualification",
+        ),
+    ] = {}
+    live: Live | None = None
+    endpoint: Endpoint | None = None
+
+    def check(self) -> None:
+        """Going live is said in full; people must be able to see the images."""
+        check_live(self.live, self.endpoint)
+        if self.preview is not None:
+            unused(self, "{preview}", "plan", "images_at", "images_to", "live", "endpoint", "fee")
+        elif self.images_at is None and not self.plan:
+            raise RequestError(
+                "{images_at} is missing",
+                fix="name the public address below which the images of {images_to} are served",
+            )
+        for name, value in self.qualifications.items():
+            if name != "country" and not value.isdecimal():
+                raise RequestError(
+                    f"{{qualifications}} {name} is {value!r}", fix="give a whole number"
+                )
+
+
+def check_live(live: str | None, endpoint: str | None) -> None:
+    """Refuse a word other than LIVE, and LIVE for another service."""
+    if live not in (None, "LIVE"):
+        raise RequestError(f"{{live}} is {live!r}", fix="write LIVE, or leave it out")
+    if live and endpoint:
+        raise RequestError("{live} and {endpoint} exclude each other", fix="give one of them")
+
+
+PublishRequest.kinds = {
+    "local": LocalPublishRequest,
+    "mturk": MTurkPublishRequest,
+    "simulated": SimulatedPublishRequest,
+}
+
+
+class AnswersRequest(Request, frozen=True, kw_only=True):
+    """Fetch the answers of a crowd, and add their votes to the judgements.
+
+    Answers are kept in the workspace (crowd/CROWD/answers) as they were given, under keyed hashes of
+    people. The same answers again add nothing. Votes of a rejected or ignored assignment stop counting.
+    --plan only says how far the crowd is.
+    """
+
+    tag: ClassVar[str] = "crowd"
+
+    crowd: Annotated[str, argument("Whose answers: local, mturk or simulated.")]
+    approve: Annotated[bool, option("Approve all answers to the grids that can be read.")] = False
+    reject: Annotated[
+        Mapping[str, str],
+        option("ASSIGNMENT=REASON: reject an answer, which is then not paid for; repeatable."),
+    ] = {}
+    ignore: Annotated[
+        Mapping[str, str],
+        option(
+            "NAME=REASON: votes of this grid, assignment or person no longer count, whether paid for "
+            "or not; repeatable."
+        ),
+    ] = {}
+    stored: Annotated[
+        bool, option("Ask nobody: add the answers that are kept, such as those of a backup.")
+    ] = False
+    plan: Plan = False
+
+    def check(self) -> None:
+        """What is only looked at changes nothing."""
+        for mode in ("plan", "stored"):
+            if getattr(self, mode):
+                unused(self, f"{{{mode}}}", "approve", "reject")
+        if self.plan:
+            unused(self, "{plan}", "ignore", "stored")
+        if both := sorted(
+            name for name, text in (*self.reject.items(), *self.ignore.items()) if not text
+        ):
+            raise RequestError(f"no reason is given for {both[0]!r}", fix="write NAME=REASON")
+
+
+class LocalAnswersRequest(AnswersRequest, frozen=True, kw_only=True):
+    """Add the answers of your own people to the judgements."""
+
+
+class SimulatedAnswersRequest(AnswersRequest, frozen=True, kw_only=True):
+    """Let simulated people answer, and add their votes to the judgements."""
+
+
+class MTurkAnswersRequest(AnswersRequest, frozen=True, kw_only=True):
+    """Fetch answers from Amazon Mechanical Turk, and add their votes to the judgements."""
+
+    live: Live | None = None
+    endpoint: Endpoint | None = None
+
+    def check(self) -> None:
+        """As for all crowds, and LIVE is written so."""
+        super().check()
+        check_live(self.live, self.endpoint)
+        if self.stored:
+            unused(self, "{stored}", "endpoint")
+
+
+AnswersRequest.kinds = {
+    "local": LocalAnswersRequest,
+    "mturk": MTurkAnswersRequest,
+    "simulated": SimulatedAnswersRequest,
+}
+
+
+class VotesRequest(Request, frozen=True, kw_only=True):
+    """Say what a crowd has selected, how well people agree, and how good each of them is.
+
+    Votes are those of the workspace's judgements about the images of the sets: name the pool, and
+    the set that controls are from. --json also has every image, every image in each grid, and what
+    each person selected.
+    """
+
+    sets: Annotated[
+        tuple[str, ...], argument("The pool, and the test set of its controls.", min_length=1)
+    ]
+    min_accuracy: (
+        Annotated[
+            float,
+            option(
+                "Leave out people who are right about fewer of their controls than this share.",
+                ge=0,
+                le=1,
+            ),
+        ]
+        | None
+    ) = None
+    without_grid: Annotated[
+        tuple[str, ...], option("Leave out the votes of this grid; repeatable.")
+    ] = ()
+    level: Level = 0.95

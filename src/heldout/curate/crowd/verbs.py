@@ -1,16 +1,21 @@
-"""The verb ``crowd grids``: candidates and controls of a request, composed."""
+"""The verbs of the crowd: grids are composed and published, answers fetched, votes looked at."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from heldout.core import schema
 from heldout.core.context import Context, Result
-from heldout.core.errors import BadFile, LabelError, UserError
-from heldout.core.records import counts
+from heldout.core.errors import EXIT_GATE, BadFile, LabelError, UserError
+from heldout.core.files import held, write_text
+from heldout.core.records import Table, counts
 from heldout.core.request import RequestError, unused
 from heldout.core.tables import SUFFIXES, read_table_file
+from heldout.curate.crowd.answers import Answers
+from heldout.curate.crowd.backend import Crowd, Secrets
 from heldout.curate.crowd.grids import (
     PUBLISHED_ORIGINALS,
     Controls,
@@ -18,7 +23,23 @@ from heldout.curate.crowd.grids import (
     compose,
     compose_special,
 )
-from heldout.curate.crowd.requests import GridsRequest
+from heldout.curate.crowd.local import LocalCrowd
+from heldout.curate.crowd.publication import (
+    CrowdFolder,
+    ImagePlace,
+    Publication,
+    Shown,
+    rates_of,
+)
+from heldout.curate.crowd.requests import (
+    AnswersRequest,
+    GridsRequest,
+    MTurkAnswersRequest,
+    MTurkPublishRequest,
+    PublishRequest,
+    SimulatedPublishRequest,
+    VotesRequest,
+)
 from heldout.curate.crowd.selection import (
     NOTHING_SAID,
     Candidate,
@@ -27,11 +48,14 @@ from heldout.curate.crowd.selection import (
     select,
     vote_counts,
 )
+from heldout.curate.crowd.simulated import SimulatedCrowd, drawn_frequency, drawn_people
+from heldout.curate.crowd.votes import CrowdVotes, crowd_votes
 from heldout.curate.pool_images import find_images
 from heldout.data.judgements.for_testset import votes_about
+from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import SpaceDistances
-from heldout.data.published.imagenetv2_grids import read_candidates, write_grids
+from heldout.data.published.imagenetv2_grids import read_candidates, read_grids, write_grids
 from heldout.data.testset import TestSet, find_testset
 
 _MARKS = ("image_id", "class_id", "control")
@@ -107,7 +131,7 @@ def grids(request: GridsRequest, context: Context) -> Result:
     return Result(records=[*made, *counted], brief=counted, value=made)
 
 
-def _pool(request: GridsRequest, context: Context) -> TestSet:
+def _pool(request: GridsRequest | PublishRequest, context: Context) -> TestSet:
     found = find_images(context, request.pool).pool
     if found is None or not found.truths:
         raise UserError(
@@ -152,7 +176,7 @@ def _controls(
         return None
     if named is not None and _is_file(named) and not named.endswith(".json"):
         unused(request, "controls that are marked by hand", "similar")
-        return Controls.of_marks(_marks(Path(named)))
+        return Controls.of_marks((i, k, role) for i, k, role in _rows(Path(named), _MARKS))
     classes = list(dict.fromkeys(candidate.class_id for candidate in candidates))
     nearest = _nearest(request, pool)
     lists: dict[str, list[str | None]] = {}
@@ -171,13 +195,13 @@ def _controls(
     return Controls.of_originals(lists, classes, nearest)
 
 
-def _marks(path: Path) -> Iterator[tuple[str, str, str]]:
+def _rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The rows of a table file in some columns, no cell empty."""
     table = read_table_file(path)
-    if missing := [name for name in _MARKS if name not in table.column_names]:
-        raise BadFile(path, f"has no column {missing[0]}", fix=f"give it {', '.join(_MARKS)}")
-    images, labels, answers = (table[name].to_pylist() for name in _MARKS)
-    for row in zip(images, labels, answers, strict=True):
-        if not all(row):
+    if missing := [name for name in names if name not in table.column_names]:
+        raise BadFile(path, f"has no column {missing[0]}", fix=f"give it {', '.join(names)}")
+    for row in zip(*(table[name].to_pylist() for name in names), strict=True):
+        if any(cell in (None, "") for cell in row):
             raise BadFile(path, f"has a row with an empty cell: {row}", fix="fill it in")
         yield row
 
@@ -214,3 +238,226 @@ def _nearest(request: GridsRequest, pool: TestSet | None) -> Callable[[str], Seq
         return distances.most_similar(label, len(space))
 
     return by_wordnet
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrowdCost:
+    """What grids cost on MTurk in dollars; ``fee`` is a share of the reward."""
+
+    record: ClassVar[str] = "crowd_cost"
+    table: ClassVar[Table] = Table(
+        "cost on MTurk in dollars",
+        ("grids:,", "assignments:,", "reward:.2f", "fee:%0", "total:,.2f", "paid"),
+    )
+    grids: int
+    assignments: int
+    reward: float
+    fee: float
+    total: float
+    paid: bool
+
+
+def publish(request: PublishRequest, context: Context) -> Result:
+    """Publish the grids that were not published before."""
+    listed = read_grids(request.grids)
+    controls = request.controls and context.find(request.controls, find_testset)
+    shown = Shown(pool=_pool(request, context), controls=controls or None)
+    shown.check(listed)
+    folder = CrowdFolder.of(context.workspace, _name(request))
+    kept = folder.grids()
+    new = [grid for grid in listed if grid.uuid not in kept]
+    costs = _costs(request, len(new))
+    for cost in costs:
+        paid = "" if cost.paid else ", if this were not the sandbox"
+        context.say(f"{cost.grids:,} grids cost ${cost.total:,.2f} with fees{paid}")
+    if isinstance(request, MTurkPublishRequest) and request.preview is not None:
+        return _preview(request, request.preview, shown, folder, context)
+    if request.plan:
+        found = counts({"grids": len(listed), "published_before": len(listed) - len(new)})
+        return Result(records=[*found, *costs])
+    with held(folder.path), context.progress("published", what="grids") as progress:
+        done = _publication(request, shown, folder).publish(listed, progress=progress)
+    context.say(f"kept in {folder.path}; its answers: heldout crowd answers {request.crowd}")
+    return Result(records=[*counts({"grids": len(listed), **done}), *costs])
+
+
+def _name(request: PublishRequest | AnswersRequest) -> str:
+    """The folder of a crowd: the sandbox and the live service are two."""
+    if isinstance(request, MTurkPublishRequest | MTurkAnswersRequest):
+        return "mturk-live" if request.live else "mturk-sandbox"
+    return request.crowd
+
+
+def _costs(request: PublishRequest, grids: int) -> list[CrowdCost]:
+    if not isinstance(request, MTurkPublishRequest):
+        return []
+    from heldout.curate.crowd.mturk import cost, fee_share
+
+    fee = fee_share(request.assignments) if request.fee is None else request.fee
+    return [
+        CrowdCost(
+            grids=grids,
+            assignments=request.assignments,
+            reward=request.reward,
+            fee=fee,
+            total=round(cost(grids, request.assignments, request.reward, fee), 2),
+            paid=bool(request.live),
+        )
+    ]
+
+
+def _publication(request: PublishRequest, shown: Shown, folder: CrowdFolder) -> Publication:
+    """A request as what publishes."""
+    secrets = folder.secrets
+    place: ImagePlace | None = ImagePlace(str(folder.path / "images"))
+    rates = served = None
+    crowd: Crowd = LocalCrowd(folder.path / "crowd.db", secrets)
+    if isinstance(request, SimulatedPublishRequest):
+        place, seed = None, request.seed
+        people = drawn_people(request.crowd_size, request.hit_rate, request.false_alarms, seed)
+        crowd = SimulatedCrowd.of(folder.path, secrets, people)
+        known = {} if request.frequencies is None else _frequencies(request.frequencies)
+        rates = rates_of(known, lambda image, label: drawn_frequency(image, label, seed))
+    elif isinstance(request, MTurkPublishRequest):
+        if request.images_to is not None:
+            place = ImagePlace(request.images_to)
+        served = str(request.images_at)
+        crowd = _mturk(request, secrets)
+    return Publication(
+        crowd=crowd,
+        folder=folder,
+        shown=shown,
+        assignments=request.assignments,
+        place=place,
+        served=served,
+        rates=rates,
+    )
+
+
+def _mturk(request: MTurkPublishRequest | MTurkAnswersRequest, secrets: Secrets) -> Crowd:
+    from heldout.curate.crowd.mturk import LIVE, SANDBOX, MTurkCrowd, Terms
+
+    endpoint = request.endpoint or (LIVE if request.live else SANDBOX)
+    if isinstance(request, MTurkAnswersRequest):
+        return MTurkCrowd(secrets, endpoint=endpoint)
+    terms = Terms(
+        reward=request.reward,
+        duration=request.minutes * 60,
+        lifetime=request.days * 86_400,
+        approval=request.approval_days * 86_400,
+        qualifications={str(name): value for name, value in request.qualifications.items()},
+    )
+    return MTurkCrowd(secrets, images=str(request.images_at), terms=terms, endpoint=endpoint)
+
+
+def _preview(
+    request: MTurkPublishRequest, path: Path, shown: Shown, folder: CrowdFolder, context: Context
+) -> Result:
+    """The page of the first grid, with its images inside."""
+    import base64
+
+    from heldout.curate.crowd.page import grid_page
+
+    grids = read_grids(request.grids)
+    if not grids:
+        raise UserError(f"{request.grids} has no grids", fix="compose some with crowd grids")
+    publication = Publication(
+        crowd=LocalCrowd(folder.path / "crowd.db", folder.secrets),
+        folder=folder,
+        shown=shown,
+        assignments=request.assignments,
+    )
+    images = [
+        base64.b64encode(shown.copy(image, home)).decode()
+        for image, _, home in shown.slots(grids[0])
+    ]
+    addresses = [f"data:image/jpeg;base64,{text}" for text in images]
+    write_text(path, grid_page(publication.task(grids[0]), addresses, action="#"))
+    context.say(f"wrote {path}")
+    return Result(records=counts({"images": len(images)}), value=path)
+
+
+def _frequencies(path: Path) -> dict[tuple[str, str], float]:
+    """True frequencies of simulated people's images, by image and class."""
+    names = ("image_id", "class_id", "frequency")
+    found: dict[tuple[str, str], float] = {}
+    for image, label, text in _rows(path, names):
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0.0 <= value <= 1.0:
+            raise BadFile(path, f"frequency {text!r} of {image!r}", fix="give shares from 0 to 1")
+        found[image, label] = value
+    return found
+
+
+def answers(request: AnswersRequest, context: Context) -> Result:
+    """Fetch answers, settle them, and add their votes to the judgements."""
+    folder = CrowdFolder.of(context.workspace, _name(request))
+    if not (folder.path / "grids").is_dir():
+        raise UserError(
+            f"no grids were published to {folder.path.name}", fix="publish some: crowd publish"
+        )
+    with held(folder.path):
+        kept = Answers.of(folder)
+        differences = []
+        if not request.stored:
+            crowd = _asked_crowd(request, folder)
+            listed = list(crowd.tasks())
+            differences = kept.differences(listed)
+            with context.progress("asked", what="grids") as progress:
+                kept.fetch(crowd, listed, progress=progress)
+            if request.plan:
+                refused = kept.weigh()
+                done = counts(kept.counts())
+                return Result(records=[*done, *kept.progress(), *refused, *differences])
+            kept.write()  # before anything is settled: what was rejected has been seen
+            kept.settle(crowd, approve=request.approve, rejected=request.reject)
+        kept.ignored.update(request.ignore)
+        refused = kept.weigh()
+        kept.write()
+        changed = kept.hashes() if request.stored else kept.changed()
+        with JudgementStore(context.workspace.judgements) as store:
+            added = store.add(kept.votes(changed, source=f"crowd {folder.path.name}"))
+        kept.ingested()
+    wrong = [one for one in differences if one.level == "error"]
+    for one in wrong:
+        context.note(f"grid {one.grid} {one.problem}")
+    tally = {**kept.counts(), "votes_added": added.added, "votes_known": added.known}
+    return Result(
+        records=[*counts(tally), *kept.progress(), *refused, *differences],
+        code=EXIT_GATE if wrong else 0,
+    )
+
+
+def _asked_crowd(request: AnswersRequest, folder: CrowdFolder) -> Crowd:
+    if isinstance(request, MTurkAnswersRequest):
+        return _mturk(request, folder.secrets)
+    if request.crowd == "simulated":
+        return SimulatedCrowd.of(folder.path, folder.secrets)
+    return LocalCrowd(folder.path / "crowd.db", folder.secrets)
+
+
+def votes(request: VotesRequest, context: Context) -> Result:
+    """What the crowd has selected of the images of some sets."""
+    sets = [_set(name, context) for name in request.sets]
+    found: CrowdVotes = crowd_votes(
+        votes_about(sets, context.workspace.judgements),
+        min_accuracy=request.min_accuracy,
+        without_grids=request.without_grid,
+        level=request.level,
+    )
+    people = [worker for worker in found.workers if not worker.counts]
+    if people:
+        context.note(f"{len(people):,} people are left out: they missed too many controls")
+    brief = [found.summary, *found.grids, *found.workers]
+    rest = [*found.assignments, *found.images, *found.in_grids]
+    return Result(records=[*brief, *rest], brief=brief)
+
+
+def _set(name: str, context: Context) -> TestSet:
+    found = find_images(context, name).pool
+    if found is None:
+        raise UserError(f"{name} has vectors, not images", fix="name a pool or a test set")
+    return found

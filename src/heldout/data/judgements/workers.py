@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.judgements.consensus import Panel, panel_of, standing_answers
+from heldout.data.judgements.consensus import Panel, not_replaced, panel_of, standing_answers
 from heldout.data.judgements.judgement import QUESTIONS, Judgement
 
 
@@ -100,9 +100,13 @@ def counted_votes(
     leave_out: Collection[str] = (),
     counted: Collection[str] = COUNTED,
 ) -> list[Judgement]:
-    """The votes of assignments that count, in grids that do; see :func:`selection_frequency`."""
+    """The votes of assignments that count, in grids that do; see :func:`selection_frequency`.
+
+    What a vote supersedes is out even where the vote itself does not count: that is how a
+    rejection takes back votes that counted.
+    """
     kept = []
-    for vote in votes:
+    for vote in not_replaced(votes):
         if vote.question != "vote":
             raise UserError(
                 f"a {vote.question} judgement is not a vote", fix="choose the question vote"
