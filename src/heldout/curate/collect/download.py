@@ -123,7 +123,7 @@ class Downloads(Document, frozen=True, kw_only=True):
 
     schema_version: int = 1
     where: str = ""
-    images: dict[str, Download] = {}
+    images: Mapping[str, Download] = {}
     left_out: tuple[LeftOut, ...] = ()
 
 
