@@ -297,7 +297,7 @@ VERBS = (
         "data.requests:ExportJudgementsRequest",
         "data.verbs:export_judgements",
     ),
-    Verb("fetch", "manage", "data.requests:FetchRequest", "data.verbs:fetch"),
+    Verb("fetch", "manage", "data.requests:FetchRequest", "curate.collect.download:fetch"),
     Verb("verify", "manage", "data.requests:VerifyRequest", "models.verify:verify"),
     Verb("diff", "manage", "data.requests:DiffRequest", "data.verbs:diff"),
     Verb("cite", "manage", "data.requests:CiteRequest", "data.verbs:cite"),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -45,12 +46,24 @@ class BadAddress(Exception):
     """This address does not give what was asked for; ``str`` says why in a few words."""
 
 
-class Unanswered(Exception):
-    """This attempt failed in a way that may pass; ``wait`` is what the server asked for."""
+class PrivateAddress(BadAddress):
+    """It leads to an address of a private network that nobody named."""
 
-    def __init__(self, reason: str, *, wait: float = 0.0) -> None:
+
+class TooLong(BadAddress):
+    """It has more bytes than it may."""
+
+
+class Unanswered(Exception):
+    """This attempt failed in a way that may pass.
+
+    ``wait``      seconds that the server asked for
+    ``answered``  it did answer, though not with what was asked for
+    """
+
+    def __init__(self, reason: str, *, wait: float = 0.0, answered: bool = False) -> None:
         super().__init__(reason)
-        self.wait = wait
+        self.wait, self.answered = wait, answered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,10 +153,10 @@ class WebClient:
             try:
                 status = response.status_code
                 if status in _RETRY:
-                    wait = response.headers.get("retry-after", "")
                     raise Unanswered(
                         f"answers {status} {response.reason_phrase}",
-                        wait=float(wait) if wait.isdecimal() else 0.0,
+                        wait=_seconds(response.headers.get("retry-after", "")),
+                        answered=True,
                     )
                 yield response
             finally:
@@ -167,7 +180,7 @@ class WebClient:
                         data += chunk
                         got = max(got, len(data))
                         if got > self.most:
-                            raise BadAddress(f"has {got:,} bytes or more, which is too many")
+                            raise TooLong(f"has {got:,} bytes or more, which is too many")
                 return read(answer.status_code, bytes(data))
             except Unanswered as error:
                 failures += 1
@@ -196,6 +209,16 @@ class WebClient:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _seconds(text: str) -> float:
+    """What ``Retry-After`` asks for: seconds, or a date."""
+    if text.isdecimal():
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except ValueError:
+        return 0.0
 
 
 def _parsed(url: str) -> httpx.URL:
@@ -234,7 +257,7 @@ class _Guard(httpcore.NetworkBackend):
             if self._is_private:
                 return found
         if not public:
-            raise BadAddress(f"leads to {found[0]}, which is a private address")
+            raise PrivateAddress(f"leads to {found[0]}, which is a private address")
         return public
 
     def connect_tcp(
@@ -278,7 +301,7 @@ class _Bounded(httpcore.NetworkStream):
         if self._waited >= self._silence:
             raise httpcore.ReadTimeout("sends too slowly")
         if self._got > self.most:
-            raise BadAddress(f"sends more than {self.most:,} bytes")
+            raise TooLong(f"sends more than {self.most:,} bytes")
         return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:

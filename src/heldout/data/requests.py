@@ -343,10 +343,21 @@ class ExportJudgementsRequest(Request, frozen=True, kw_only=True):
 
 
 class FetchRequest(Request, frozen=True, kw_only=True):
-    """Fetch a published test set; resumes, checks."""
+    """Fetch a published test set, or the images of a pool; resumes.
+
+    Images of a pool are downloaded from their addresses, or read from its folder, and stored upright
+    as RGB in three sizes. What cannot be fetched is listed with its reason and left out; the same
+    command asks for it again.
+    """
 
     testset: (
-        Annotated[str, argument("A published test set; without it, the list of them.")] | None
+        Annotated[
+            str,
+            argument(
+                "A pool, or a published test set; without it, the list of the published ones."
+            ),
+        ]
+        | None
     ) = None
     out: Out | None = None
     local: (
@@ -356,9 +367,18 @@ class FetchRequest(Request, frozen=True, kw_only=True):
         tuple[str, ...], option("Another address to try first; repeatable.", flag="mirror")
     ] = ()
     registry: Annotated[Path, option("Your own registry file (TOML).")] | None = None
+    allow_hosts: Annotated[
+        tuple[str, ...],
+        option(
+            "Pools: a host, or host:port, that may be on a private network; repeatable.",
+            flag="allow-host",
+        ),
+    ] = ()
 
     def check(self) -> None:
-        """A list of sets fetches nothing."""
+        """A list of sets fetches nothing; what is for published sets is not for pools."""
         if self.testset is None:
-            unused(self, "a list of test sets", "out", "local", "mirrors")
+            unused(self, "a list of test sets", "out", "local", "mirrors", "allow_hosts")
         excludes(self, "local", "mirrors")
+        if self.allow_hosts:
+            unused(self, "{allow_hosts}", "local", "mirrors", "registry")

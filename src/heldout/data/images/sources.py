@@ -412,6 +412,16 @@ class ObjectStoreSource(_Remote):
         except FileNotFoundError:
             raise no_image(image_id, self.url) from None
 
+    def put(self, name: str, data: bytes) -> None:
+        """Store one file whole, in place of one of that name."""
+        check_id(name)
+        self._ask(lambda store: store.put(name, data))
+
+    def stored(self) -> dict[str, int]:
+        """All files below the URL, with their sizes in bytes."""
+        listed = self._ask(lambda store: [meta for part in store.list() for meta in part])
+        return {meta["path"]: meta["size"] for meta in listed}
+
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         """The answer of the store, which tries again by itself; its errors as ours."""
         errors = require("obstore.exceptions", extra="stores", purpose=f"reading {self.url}")

@@ -192,6 +192,21 @@ class PredictRequest(Request, frozen=True, kw_only=True):
     shard: Shard | None = None
     model_args: ModelArgs | None = None
     plan: Plan = False
+    npy: (
+        Annotated[
+            Path,
+            option(
+                "Also write DIR/<test set>/<model>.npy, int16 top 5 in the set's order, as "
+                "ImageNetV2 did; models may be stored ones then."
+            ),
+        ]
+        | None
+    ) = None
+
+    def check(self) -> None:
+        """Arrays are of whole sets."""
+        if self.npy is not None:
+            unused(self, "{npy}", "shard", "plan")
 
 
 class CompareRequest(Request, frozen=True, kw_only=True):

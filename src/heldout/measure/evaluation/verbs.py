@@ -51,7 +51,8 @@ from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
 from heldout.models.adapters import Model, parse_model_args
 from heldout.models.adapters.user_code import check_models
-from heldout.models.predictions import StoredRun
+from heldout.models.predictions import PredictionStore, StoredRun
+from heldout.models.predictions.import_arrays import write_published
 from heldout.models.predictions.run_models import predict as run_models
 
 _SHOWN_FAILURES = 10
@@ -162,24 +163,32 @@ def predict(request: PredictRequest, context: Context) -> Result:
             fix="use heldout import predictions",
         )
     models = chosen.models
-    if not models:
+    names = chosen.names if request.npy else ()
+    if not models and not names:
         raise UserError("no model is named", fix="name one with -m, such as -m lite0")
     testsets = [limited(item, request.limit) for item in whole]
     how = _how(request, context)
-    plans = list(_plans(testsets, models, how, context))
+    plans = list(_plans(testsets, models, how, context)) if models else []
     if request.plan:
         return Result(records=plans)
     shard = None if request.shard is None else Shard.parse(request.shard)
     failures: list[FailedImage] = []
     records: list[StoredRun] = []
-    for testset, runs in zip(testsets, _predicted(plans, models, how, context, shard), strict=True):
+    made = _predicted(plans, models, how, context, shard) if models else [[] for _ in testsets]
+    store = PredictionStore(context.workspace.predictions)
+    for testset, ran in zip(testsets, made, strict=True):
+        named = store.select(testset.card.images_hash, names, testset=testset.name) if names else []
+        runs = list({run.folder: run for run in (*ran, *named)}.values())
+        if request.npy is not None:
+            for run in runs:
+                write_published(store.read(run, values=False), testset, request.npy)
         records += runs
         failed: FailedRows = {}
         for run in runs:
             if run.run["failed"]:
                 note_failures(read_output(run), testset, failed)
         failures += failed_images(testset, failed)
-        done = f"{len(runs)} of {len(models)} models are complete"
+        done = f"{len(runs)} of {len(models) + len(runs) - len(ran)} models are complete"
         worst = max((run.run["failed"] for run in runs), default=0)
         context.say(f"{testset.name}: {done}, {worst} images failed")
     _list_failures(failures, context.workspace.runs / "predict-failed.csv", context)

@@ -1,4 +1,4 @@
-"""NumPy files of outputs: what is in them, and what is wrong with them.
+"""NumPy files of outputs: what is in them, what is wrong with them, and how they are written.
 
 An array file carries no image ids. Its rows get their ids from an order: a dataset file, a list,
 or the test set itself; the length must fit, and nothing is ever joined by position silently.
@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from heldout.core.arrays import load_array
-from heldout.core.errors import BadFile, MismatchError, NotFound
-from heldout.core.files import read_json
+from heldout.core.errors import BadFile, ExistsError, MismatchError, NotFound
+from heldout.core.files import atomic_path, read_json
+from heldout.core.workspace import slug
 from heldout.data.testset import TestSet
 from heldout.models.adapters.model import look_like_probabilities
-from heldout.models.predictions.predictions import top_k
+from heldout.models.predictions.predictions import TOP_K, Predictions, top_k
 
 _CHANCE = 1e-6
 REVERSED_LEAD = 1.5
@@ -253,3 +254,43 @@ def check_order(
                 f"predictions are right, {other:,} in the order {order!r}",
                 fix=f"--order {order}",
             )
+
+
+def differing_rows(a: Predictions, b: Predictions, *, testset: str) -> tuple[int, int]:
+    """In how many images two outputs differ: in the first prediction, and in any that both have."""
+    rows = b.rows_for(a.image_ids, testset=testset)
+    ranks = min(a.topk.shape[1], b.topk.shape[1])
+    other = a.topk[:, :ranks] != b.topk[rows, :ranks]
+    return int(other[:, :1].any(axis=1).sum()), int(other.any(axis=1).sum())
+
+
+def write_published(predictions: Predictions, testset: TestSet, folder: Path) -> Path:
+    """Write the top 5 as ImageNetV2 published them: ``<folder>/<test set>/<model>.npy``.
+
+    int16 (n, 5), best first, one row per image in the order of the test set, which is that of its
+    published list; -1 where there is none. A file that holds the same stays as it is; one that
+    differs is refused, with the number of rows.
+    """
+    space = predictions.label_space
+    if space.fingerprint != testset.label_space.fingerprint:
+        raise MismatchError(
+            f"{predictions.model} answers in {space.name}, {testset.name} has other classes "
+            f"({testset.label_space.name})",
+            fix="the published layout holds indices of the test set's own classes: leave it out",
+        )
+    kind = np.int16 if len(space) <= np.iinfo(np.int16).max else np.int32
+    rows = predictions.rows_for(testset.image_ids, testset=testset.name)
+    values = predictions.topk[rows, :TOP_K].astype(kind)
+    path = folder / testset.name / f"{slug(predictions.model)}.npy"
+    if path.exists():
+        there = load_array(path)
+        if there.shape != values.shape:
+            found = f"has shape {there.shape}, these predictions {values.shape}"
+        elif different := int((there != values).any(axis=1).sum()):
+            found = f"{different:,} of {len(values):,} rows differ from these predictions"
+        else:
+            return path
+        raise ExistsError(f"{path}: {found}", fix="remove it, or name another folder")
+    with atomic_path(path) as temporary, temporary.open("wb") as handle:
+        np.save(handle, values)
+    return path

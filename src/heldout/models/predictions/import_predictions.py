@@ -19,6 +19,7 @@ from heldout.data.labels.label_space import LabelSpace
 from heldout.data.testset import TestSet, find_testset
 from heldout.models.predictions.import_arrays import (
     check_order,
+    differing_rows,
     image_order,
     labels_in_order,
     looks_reversed,
@@ -26,7 +27,7 @@ from heldout.models.predictions.import_arrays import (
 )
 from heldout.models.predictions.import_tables import read_prediction_table
 from heldout.models.predictions.predictions import Predictions, as_stored
-from heldout.models.predictions.store import PredictionStore
+from heldout.models.predictions.store import PredictionStore, StoredRun
 
 ARRAY_SUFFIXES = (".npy", ".npz")
 TABLE_SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -168,6 +169,7 @@ def import_files(
     Everything is read and checked before anything is written, so a bad file leaves the store as
     it was; of several files those with logits are read once more when they are written, as all
     logits may not fit into memory. Other outputs that a set has of a model are refused, or replaced.
+    The error says in how many rows they differ; outputs that differ in none are no change.
     One model under two names in two sets is joined; a model that answers differently on an image
     that two sets share is noted. ``find`` finds test sets elsewhere than in the workspace.
     """
@@ -198,11 +200,14 @@ def import_files(
     notes: list[str] = []
     found: dict[str, list[Predictions]] = {}
     large: set[tuple[str, Path]] = set()
+    ranked: set[tuple[str, str]] = set()  # models that come without logits
     for where, members in groups.items():
         for path in members:
             made = read(where, path)
             notes += made.run["notes"]
-            if files > 1 and made.logits is not None:
+            if made.logits is None:
+                ranked.add((where, made.model))
+            elif files > 1:
                 made = replace_values(made, logits=None)
                 large.add((where, path))
             found.setdefault(where, []).append(made)
@@ -213,20 +218,29 @@ def import_files(
         for images_hash in sorted({each.card.images_hash for each in sets.values()}):
             stack.enter_context(held(store.root / images_hash[:12]))
         others: list[Path] = []
+        same: set[tuple[str, str]] = set()
         for where, models in found.items():
             images_hash = sets[where].card.images_hash
-            own = {each.model: store.folder(images_hash, each.model, each.key) for each in models}
+            by_name = {each.model: each for each in models}
             for run in store.runs(images_hash):
-                if run.folder == own.get(run.model, run.folder):
+                if run.model not in by_name:
                     continue
-                if not replace:
-                    raise ExistsError(
-                        f"{where} has other predictions of {run.model} ({run.folder.name})",
-                        fix="use --replace, or another --name",
-                    )
-                others.append(run.folder)
+                new = by_name[run.model]
+                own = run.folder == store.folder(images_hash, new.model, new.key)
+                alike = own or (where, new.model) in ranked
+                difference = _difference(store, run, new, testset=where, alike=alike)
+                if replace:
+                    notes += [f"{difference}: replaced"] if difference else []
+                    others += [] if own else [run.folder]
+                elif difference:
+                    raise ExistsError(difference, fix="use --replace, or another --name")
+                elif not own:
+                    same.add((where, run.model))
+                    notes.append(f"{where} has these predictions of {run.model}: nothing changes")
         for where, models in found.items():
             for path, each in zip(groups[where], models, strict=True):
+                if (where, each.model) in same:
+                    continue
                 made = read(where, path) if (where, path) in large else each
                 made = replace_values(made, run={**made.run, **store.owner(sets[where])})
                 store.write(made, images_hash=sets[where].card.images_hash, replace=replace)
@@ -238,6 +252,29 @@ def import_files(
         tuple(notes),
         tuple(predictions for models in found.values() for predictions in models),
     )
+
+
+def _difference(
+    store: PredictionStore, run: StoredRun, made: Predictions, *, testset: str, alike: bool
+) -> str:
+    """How a stored run differs from outputs that are imported; empty where these add nothing to it.
+
+    ``alike``  whether outputs with the same top predictions hold nothing else, such as logits
+    """
+    try:
+        known = store.read(run, values=False)
+    except BadFile as error:
+        return f"{testset} has predictions of {run.model} that cannot be read ({error.message})"
+    first, rows = differing_rows(known, made, testset=testset)
+    ranks = min(known.topk.shape[1], made.topk.shape[1])
+    if not rows and alike and ranks == made.topk.shape[1]:
+        return ""
+    how = (
+        f"{rows:,} of {len(made):,} rows differ in the top {ranks}, {first:,} in the first"
+        if rows
+        else f"the top {ranks} are the same, what else is stored may differ"
+    )
+    return f"{testset} has other predictions of {run.model} ({run.folder.name}): {how}"
 
 
 def _groups(paths: Sequence[Path], testset: str | None) -> dict[str, list[Path]]:
