@@ -9,6 +9,7 @@ from heldout.core.request import (
     ClassColumn,
     Domain,
     Folds,
+    FrozenFeatures,
     Images,
     Out,
     Replicates,
@@ -32,15 +33,7 @@ class Labelling(Request, frozen=True, kw_only=True):
     """Images of several domains, and the classifier that is trained on labels of some of them."""
 
     pool: Annotated[str, argument("Pool, test set or folder of images.")]
-    features: (
-        Annotated[
-            str,
-            option(
-                "Frozen features: vectors (a folder, .npy or .npz), conse, or a model such as lite0.",
-            ),
-        ]
-        | None
-    ) = None
+    features: FrozenFeatures | None = None
     domain: Domain = "domain"
     trainer: Annotated[
         str, option("logistic, logistic:STRENGTH, or file.py:object (it is run).", rare=True)
