@@ -14,6 +14,7 @@ from heldout.core.request import (
     Out,
     Replicates,
     Request,
+    RequestError,
     Seed,
     Shard,
     Truth,
@@ -68,11 +69,24 @@ class StudyRequest(Labelling, frozen=True, kw_only=True):
         Annotated[str, option("Column with train, validation, test; drawn by default.")] | None
     ) = None
     replicates: Replicates = 1000
+    transfer: (
+        Annotated[
+            int,
+            option(
+                "Also train on N images of one domain at a time: what that predicts of efficiency.",
+                rare=True,
+                ge=1,
+            ),
+        ]
+        | None
+    ) = None
     shard: Shard | None = None
 
     def check(self) -> None:
         """Classes are of a truth or of a column."""
         excludes(self, "truth", "class_column")
+        if self.transfer is not None and not self.rounds:
+            raise RequestError("{transfer} needs rounds that select", fix="leave it out")
 
 
 class NextRequest(Labelling, frozen=True, kw_only=True):
