@@ -299,7 +299,7 @@ VERBS = (
     ),
     Verb("fetch", "manage", "data.requests:FetchRequest", "curate.collect.download:fetch"),
     Verb("verify", "manage", "data.requests:VerifyRequest", "models.verify:verify"),
-    Verb("diff", "manage", "data.requests:DiffRequest", "data.verbs:diff"),
+    Verb("diff", "manage", "data.requests:DiffRequest", "curate.discriminator:diff"),
     Verb("cite", "manage", "data.requests:CiteRequest", "data.verbs:cite"),
     Verb("run", "manage", "cli.runfile:RunRequest", "cli.runfile:run"),
     Verb("prune", "manage", "models.requests:PruneRequest", "models.verbs:prune"),

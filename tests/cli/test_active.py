@@ -87,6 +87,30 @@ def test_strategies_are_tried_and_reported(run: Run, place: Path) -> None:
     assert "Spending labels" in page and "margin+error" in page
 
 
+def test_transfer_between_domains_predicts_efficiency(run: Run, place: Path) -> None:
+    ask = ("active", "run", *arguments(place), "--initial", 6, "-n", 4, "--seeds", 2)
+    strategies = ("--strategy", "random,margin,entropy,margin+uniform,random+worst,badge")
+    saved = place / "learning.json"
+    made = run(*ask, *strategies, "--rounds", 5, "--transfer", 6, "--json", "--save", saved)
+    assert made.code == 0, made.err
+    cells = [record for record in made.json if record["record"] == "transfer"]
+    assert {(c["trained_on"], c["tested_on"]) for c in cells} == {
+        (one, other) for one in DOMAINS for other in DOMAINS
+    }
+    predicted = [record for record in made.json if record["record"] == "efficiency predictors"]
+    assert [p["strategy"] for p in predicted] == strategies[1].split(",")
+    assert predicted[0]["efficiency"] is None  # the one that others are compared with
+    known = sum(p["efficiency"] is not None for p in predicted)
+    correlated = [record for record in made.json if record["record"] == "predictor correlation"]
+    assert all(c["n"] == known for c in correlated)
+    assert bool(correlated) == (known > 3)
+    drawn = run("report", saved, "-o", place / "report.html", "-w", place)
+    assert drawn.code == 0, drawn.err
+    assert "small: accuracy after 6 labels of one domain" in (place / "report.html").read_text()
+    refused(run(*ask, "--transfer", 6, "--rounds", 0), "--transfer needs rounds that select")
+    refused(run(*ask, "--transfer", 40), "photo has 30 candidates")
+
+
 def test_the_next_images_to_label(run: Run, place: Path) -> None:
     asked = ("active", "next", *arguments(place), "-n", 10, "-o", place / "next.csv")
     cold = run(*asked, "-s", "k-centre+uniform", "--json")

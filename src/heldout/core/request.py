@@ -455,6 +455,13 @@ EncoderName = Annotated[
         "-e",
     ),
 ]
+FrozenFeatures = Annotated[
+    str,
+    option(
+        "Frozen features: vectors (a folder, .npy or .npz), conse, or a model such as lite0.",
+        flag="features",
+    ),
+]
 Domain = Annotated[str, option("Column of domains.", "-d")]
 ClassColumn = Annotated[str, option("Column of classes, in place of a truth.")]
 Metrics = Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from heldout.core.request import (
     ClassColumn,
     Classes,
+    FrozenFeatures,
     IdColumn,
     Images,
     KeepColumns,
@@ -81,7 +82,8 @@ class DiffRequest(Request, frozen=True, kw_only=True):
     """Show what differs between two test sets or revisions.
 
     Where both say how their classes were reviewed, also which reviews hold in the later one: those of
-    classes without a problem whose images are the same. One that was lost is an error.
+    classes without a problem whose images are the same. One that was lost is an error. With --features
+    also whether a classifier tells their images apart, and by which images.
     """
 
     a: Annotated[str, argument("The earlier test set, or a published JSON file.")]
@@ -90,6 +92,7 @@ class DiffRequest(Request, frozen=True, kw_only=True):
         tuple[Path, ...],
         option("ImageNetV2: folder of <name>_review.json files, or one file; one for each set."),
     ] = ()
+    features: FrozenFeatures | None = None
 
     def check(self) -> None:
         """Reviews are in one folder, or one file for each."""

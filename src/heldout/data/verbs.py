@@ -201,8 +201,8 @@ def reviews_carried(a: TestSet, b: TestSet, address: str | Path) -> ReviewsCarri
     )
 
 
-def diff(request: DiffRequest, context: Context) -> Result:
-    """What differs between two sets or revisions, and which reviews of classes hold in the later one."""
+def diffed_sets(request: DiffRequest, context: Context) -> tuple[TestSet, TestSet]:
+    """The two sets or revisions that are asked about, with the reviews of published files."""
     given = request.reviews
     if given and not (Path(request.a).is_file() or Path(request.b).is_file()):
         raise RequestError(
@@ -215,6 +215,12 @@ def diff(request: DiffRequest, context: Context) -> Result:
         context.find(name, partial(_set_or_file, reviews=places.get(number)))
         for number, name in enumerate((request.a, request.b))
     )
+    return a, b
+
+
+def diff(request: DiffRequest, context: Context) -> Result:
+    """What differs between two sets or revisions, and which reviews of classes hold in the later one."""
+    a, b = diffed_sets(request, context)
     found, reviews = compare(a, b), reviews_carried(a, b, context.workspace.judgements)
     lines = [f"{found.a} ({found.images_a:,} images) -> {found.b} ({found.images_b:,} images)"]
     if found.same_content:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from heldout.core.errors import NotApplicable
-from heldout.core.records import Count
+from heldout.core.records import Count, Grid, grids
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import (
     Claim,
@@ -16,6 +16,7 @@ from heldout.measure.score.records import (
     Fit,
     Leak,
     Learning,
+    Predicted,
     Record,
     Score,
     Summary,
@@ -278,6 +279,11 @@ class ReportView:
         return [
             LearningSection(*key, found) for key, found in _by_truth(self._all(Learning)).items()
         ]
+
+    @property
+    def predicted(self) -> list[Grid]:
+        """Tables of transfer between domains, and of what it predicts."""
+        return grids(record for record in self.data.records if isinstance(record, Predicted))
 
     @cached_property
     def new_testsets(self) -> list[str]:

@@ -9,10 +9,12 @@ from heldout.core.request import (
     ClassColumn,
     Domain,
     Folds,
+    FrozenFeatures,
     Images,
     Out,
     Replicates,
     Request,
+    RequestError,
     Seed,
     Shard,
     Truth,
@@ -32,15 +34,7 @@ class Labelling(Request, frozen=True, kw_only=True):
     """Images of several domains, and the classifier that is trained on labels of some of them."""
 
     pool: Annotated[str, argument("Pool, test set or folder of images.")]
-    features: (
-        Annotated[
-            str,
-            option(
-                "Frozen features: vectors (a folder, .npy or .npz), conse, or a model such as lite0.",
-            ),
-        ]
-        | None
-    ) = None
+    features: FrozenFeatures | None = None
     domain: Domain = "domain"
     trainer: Annotated[
         str, option("logistic, logistic:STRENGTH, or file.py:object (it is run).", rare=True)
@@ -75,11 +69,24 @@ class StudyRequest(Labelling, frozen=True, kw_only=True):
         Annotated[str, option("Column with train, validation, test; drawn by default.")] | None
     ) = None
     replicates: Replicates = 1000
+    transfer: (
+        Annotated[
+            int,
+            option(
+                "Also train on N images of one domain at a time: what that predicts of efficiency.",
+                rare=True,
+                ge=1,
+            ),
+        ]
+        | None
+    ) = None
     shard: Shard | None = None
 
     def check(self) -> None:
         """Classes are of a truth or of a column."""
         excludes(self, "truth", "class_column")
+        if self.transfer is not None and not self.rounds:
+            raise RequestError("{transfer} needs rounds that select", fix="leave it out")
 
 
 class NextRequest(Labelling, frozen=True, kw_only=True):

@@ -21,9 +21,10 @@ from heldout.curate.active.requests import PARTS, Labelling, NextRequest, StudyR
 from heldout.curate.active.strategies import parse_strategies, parse_strategy
 from heldout.curate.active.study import METRICS, LabelPlan, check_study, run_study
 from heldout.curate.active.task import LabelingTask, Left, pool_features, pool_problem
+from heldout.curate.active.transfer import check_transfer, transfer_records
 from heldout.curate.pool_images import find_images, note_failures
 from heldout.data.testset.testset import TestSet
-from heldout.measure.score.records import Learning, Record
+from heldout.measure.score.records import EFFICIENCY, Learning, Predicted, Record
 from heldout.models.embeddings import is_embeddings
 
 STRATEGIES = ("random", "margin", "margin+error")
@@ -37,10 +38,16 @@ def run(request: StudyRequest, context: Context) -> Result:
     strategies = parse_strategies(request.strategies or STRATEGIES)
     trainer = load_trainer(request.trainer)
     plan = LabelPlan(initial=request.initial, budget=request.budget, rounds=request.rounds)
+
+    def check(problem: LabelingTask) -> None:
+        check_study(problem, strategies, plan)
+        if request.transfer is not None:
+            check_transfer(problem, request.transfer)
+
     pool, problem, left = _problem(
         request,
         context,
-        lambda problem: check_study(problem, strategies, plan),
+        check,
         truth=request.truth,
         class_column=request.class_column,
         split=request.split_column,
@@ -86,7 +93,15 @@ def run(request: StudyRequest, context: Context) -> Result:
         seed=request.seed,
         testset_hash=pool.content_hash,
     )
-    return Result(records=records, brief=headlines(records))
+    more: list[Predicted] = []
+    if request.transfer is not None:
+        efficiencies = {
+            record.strategy: record.value
+            for record in records
+            if isinstance(record, Learning) and record.metric == f"{EFFICIENCY}_accuracy"
+        }
+        more = transfer_records(outcome, trainer, request.transfer, efficiencies=efficiencies)
+    return Result(records=[*records, *more], brief=[*headlines(records), *more])
 
 
 def headlines(records: Sequence[Record]) -> list[Learning]:

@@ -351,6 +351,68 @@ class Learning(_OfSlice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """The accuracy on test images of one domain after training on ``labels`` images of another."""
+
+    record: ClassVar[str] = "transfer"
+    table: ClassVar[Table] = Table(
+        "{testset}: accuracy after {labels} labels of one domain, percent",
+        ("trained on=trained_on", "value:%1"),
+        across="tested_on",
+    )
+    testset: str
+    trained_on: str
+    tested_on: str
+    labels: int
+    seeds: int
+    value: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfficiencyPredictors:
+    """CLIP-GeoYFCC's m1 to m4 of a strategy for spending labels, and the data efficiency that it had.
+
+    What is not known is null. ``heldout.curate.active.transfer`` has the formulas.
+    """
+
+    record: ClassVar[str] = "efficiency predictors"
+    table: ClassVar[Table] = Table(
+        "{testset}: what the domains selected first predict of data efficiency",
+        ("strategy", "m1:.3f", "m2:.3f", "m3:.3f", "m4:.3f", "efficiency:.2f"),
+    )
+    testset: str
+    strategy: str
+    m1: float | None
+    m2: float | None
+    m3: float | None
+    m4: float | None
+    efficiency: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictorCorrelation:
+    """How a predictor goes with data efficiency over ``n`` strategies or mixtures of domains.
+
+    ``value``  Pearson's correlation, with Fisher's interval as of ``n`` independent pairs: mixtures
+               that share domains are not independent
+    ``ranks``  Spearman's
+    """
+
+    record: ClassVar[str] = "predictor correlation"
+    table: ClassVar[Table] = Table(
+        "correlation of predictors with data efficiency, over {n} of them",
+        ("predictor", "correlation=value:.2f[]", "of ranks=ranks:.2f"),
+    )
+    predictor: str
+    n: int
+    value: float
+    low: float
+    high: float
+    ranks: float
+    level: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Claim(_OfSlice):
     """One statement that a report makes of a test set, or that it can make none of a kind.
 
@@ -436,8 +498,13 @@ class Leak:
         return f"{' or '.join(self.references)} {'hold' if len(self.references) > 1 else 'holds'}"
 
 
-Record = Score | Summary | Comparison | Fit | Count | Tally | Learning | Claim | Leak
-KINDS = (Score, Summary, Comparison, Fit, Count, Tally, Learning, Claim, Leak)
+Predicted = Transfer | EfficiencyPredictors | PredictorCorrelation
+Record = Score | Summary | Comparison | Fit | Count | Tally | Learning | Predicted | Claim | Leak
+KINDS = (
+    *(Score, Summary, Comparison, Fit, Count, Tally, Learning),
+    *(Transfer, EfficiencyPredictors, PredictorCorrelation),
+    *(Claim, Leak),
+)
 _TYPES = {kind.record: kind for kind in KINDS}
 
 
