@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from heldout.core.context import Context, Result
 from heldout.core.errors import EXIT_DONE, BadFile, NotFound, UserError
@@ -47,9 +48,11 @@ class DemoRequest(Request, frozen=True, kw_only=True):
     """Show the main job: build test sets, evaluate, report; offline.
 
     Objects are cut out of real photos, put on backgrounds in other sizes, places and turns, and three
-    models are evaluated on them.
+    models are evaluated on them. heldout demo replicate draws three test sets like another one, by
+    the votes of a simulated crowd.
     """
 
+    job: Annotated[Literal["compose", "replicate"], argument("What is shown.")] = "compose"
     seed: Seed = 0
 
 
@@ -125,23 +128,35 @@ def run(request: RunRequest, context: Context) -> Result:
 
 def demo(request: DemoRequest, context: Context) -> Result:
     """The demonstration, in a workspace of its own unless one is named."""
-    from heldout.measure.evaluation.demonstration import write_inputs
+    from heldout.measure.evaluation.demonstration import write_crops, write_inputs
 
     if context.workspace.root == Path():
         context.workspace = Workspace(Path("heldout-demo"))
     place = context.workspace
-    inputs = write_inputs(place.root / "inputs")
+    folder = place.root / "inputs"
+    if request.job == "replicate":
+        name, inputs = "demo-replicate", write_crops(folder / "replicate", request.seed)
+        further = (
+            "crowd votes demo-candidates demo-original",
+            "score -t demo-matched --by frequency",
+            "verify demo-matched --audit",
+        )
+    else:
+        name, inputs = "demo", write_inputs(folder)
+        further = (
+            "ls --columns",
+            "score -t demo-size-1 --by object --by size",
+            "compare lite0 lite2 -t demo-size-1 --by size",
+        )
     made = execute(
-        read_runfile(Path(__file__).with_name("demo.toml")),
+        read_runfile(Path(__file__).with_name(f"{name}.toml")),
         {"inputs": inputs.as_posix(), "seed": request.seed},
         context,
     )
     lines = [
-        f"report: {place.runs / 'demo' / 'report.html'}",
+        f"report: {place.runs / name / 'report.html'}",
         "open it in a browser; then look further, for example with",
-        f"  heldout ls --columns --workspace {place.root}",
-        f"  heldout score -t demo-size-1 --by object --by size --workspace {place.root}",
-        f"  heldout compare lite0 lite2 -t demo-size-1 --by size --workspace {place.root}",
+        *(f"  heldout {command} --workspace {place.root}" for command in further),
     ]
     return Result(records=made.records, brief=(), lines=lines, code=made.code)
 
@@ -262,14 +277,25 @@ def _placed(name: str, args: Any) -> dict[str, Any]:
 
 def _shown(name: str, given: Mapping[str, Any]) -> str:
     """A step as a person would have typed it."""
-    words = [f"heldout {name}"]
+    verb, kind = find_step(name)
+    request = verb.type.kinds[kind] if kind else verb.type
+    known = {spelt: f for f in fields(request) for spelt in (f.flag.replace("-", "_"), f.name)}
+    arguments, options = [], []
     for key, value in given.items():
-        flag = f"--{key.replace('_', '-')}"
+        field = known.get(key)
+        flag = field.flag if field else key
         if isinstance(value, bool):
-            words.append(flag if value else f"--no-{key.replace('_', '-')}")
-        elif value != []:
-            words += [f"{flag} {item}" for item in (value if isinstance(value, list) else [value])]
-    return " ".join(words)
+            options.append(f"--{flag}" if value else f"--no-{flag}")
+            continue
+        if isinstance(value, dict):
+            value = [f"{part}={item}" for part, item in value.items()]
+        for item in value if isinstance(value, list) else [value]:
+            text = shlex.quote(str(item))
+            if field and field.argument:
+                arguments.append(text)
+            else:
+                options.append(f"--{flag} {text}")
+    return " ".join(["heldout", name, *arguments, *options])
 
 
 def _inputs(runfile: RunFile, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,6 +147,86 @@ def write_inputs(folder: Path) -> Path:
     return folder
 
 
+ORIGINALS, CANDIDATES = 30, 90
+"""Images of a class in the original set of the replication, and among its candidates."""
+_UNRELATED = ("brick.png", "grass.png", "gravel.png", "hubble_deep_field.jpg", "rocket.jpg")
+_SHOWN, _CLEAR = 320, 0.8
+
+
+def write_crops(folder: Path, seed: int = 0) -> Path:
+    """Write what a replication starts from: parts of the photographs, by ImageNet class.
+
+    ::
+
+        originals/<class>/val-<n>.jpg     parts that show most of the object
+        candidates/<class>/photo-<n>.jpg  any parts, as a search finds them: one in six is of another
+                                          photograph, and a few are originals, a little brighter
+        frequency.csv                     image, class, and how often people would select it for the
+                                          class: by the share of the object that it shows
+
+    What is there already is left alone.
+    """
+    place = photo_folder()
+    unrelated = [_photo(place / name) for name in _UNRELATED]
+    rows: list[tuple[str, str, str]] = []
+
+    def write(where: str, label: str, name: str, image: Any, seen: float) -> None:
+        _keep(folder / where / label / name, _jpeg(image))
+        rows.append((f"{label}/{name}", label, f"{seen:.3f}"))
+
+    for number, entry in enumerate(outlines()):
+        random = np.random.default_rng([seed, number])
+        photo = _photo(place / entry.photo)
+        mask = np.asarray(mask_of(entry, photo.size), dtype=np.float64) / 255
+        label = entry.classes[0]
+        originals: list[Any] = []
+        while len(originals) < ORIGINALS:
+            image, seen = _crop(photo, mask, random)
+            if seen > _CLEAR:
+                originals.append(image)
+                write("originals", label, f"val-{len(originals):02d}.jpg", image, seen)
+        for at in range(1, CANDIDATES + 1):
+            if at % 6 == 0:
+                image = unrelated[int(random.integers(len(unrelated)))]
+                image, seen = _crop(image, np.zeros((image.height, image.width)), random)
+            elif at % 31 == 0:
+                image, seen = originals[int(random.integers(ORIGINALS))], _CLEAR
+                image = image.point([min(255, value + 6) for value in range(256)] * 3)
+            else:
+                image, seen = _crop(photo, mask, random)
+            write("candidates", label, f"photo-{at:02d}.jpg", image, seen)
+    table = csv_text(("image_id", "class_id", "frequency"), rows)
+    _keep(folder / "frequency.csv", table.encode())
+    return folder
+
+
+def _crop(photo: Any, mask: np.ndarray, random: np.random.Generator) -> tuple[Any, float]:
+    """A square part of a photograph around its object, and how often people would select it.
+
+    It is smaller than the object or larger, beside its middle, mirrored or not, sharp or blurred.
+    """
+    from PIL import ImageFilter, ImageOps
+
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):  # nothing to be seen: anywhere
+        rows, columns = (np.arange(length) for length in mask.shape)
+    box = (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
+    extent = max(box[2] - box[0], box[3] - box[1])
+    side = int(min(random.uniform(0.5, 1.8) * extent, *photo.size))
+    left, top = (
+        int(np.clip(random.normal((low + high) / 2, extent / 4) - side / 2, 0, length - side))
+        for low, high, length in zip(box[:2], box[2:], photo.size, strict=True)
+    )
+    part = photo.crop((left, top, left + side, top + side)).resize((_SHOWN, _SHOWN))
+    if random.random() < 0.5:
+        part = ImageOps.mirror(part)
+    blur = max(0.0, random.normal(0, 3))
+    part = part.filter(ImageFilter.GaussianBlur(blur))
+    whole = float(mask.sum())
+    seen = float(mask[top : top + side, left : left + side].sum()) / whole if whole else 0.0
+    return part, 0.02 + 0.96 * min(max((seen - 0.1) / 0.5, 0.0), 1.0) / (1 + blur / 12)
+
+
 def mask_of(entry: Outlined, size: tuple[int, int]) -> Any:
     """The outline as a greyscale image of a photograph's size; its edges are smooth."""
     from PIL import Image, ImageDraw
@@ -169,6 +249,12 @@ def _photo(path: Path) -> Any:
 def _png(image: Any) -> bytes:
     handle = io.BytesIO()
     image.save(handle, "PNG")
+    return handle.getvalue()
+
+
+def _jpeg(image: Any) -> bytes:
+    handle = io.BytesIO()
+    image.save(handle, "JPEG", quality=90)
     return handle.getvalue()
 
 
