@@ -55,13 +55,15 @@ def queries(
             terms = [f"{term} {parent}" if parent else term for term in terms]
         if join_compounds:
             terms = ["".join(term.split()) for term in terms]
-        once = {folded(term): " ".join(term.split()) for term in reversed(terms)}
+        once: dict[str, str] = {}
+        for term in terms:
+            once.setdefault(folded(term), " ".join(term.split()))
         if "" in once:
             raise UserError(f"class {item.id} has an empty search term", fix="remove it")
         share = max(1, per_class // len(once))
         found += [
             Query(class_id=item.id, name=item.name, term=term, images=share)
-            for term in reversed(once.values())
+            for term in once.values()
         ]
     return found
 
