@@ -31,7 +31,7 @@ def queries(
     chosen: Mapping[str, Sequence[str]] | None = None,
     parent_terms: bool = False,
     join_compounds: bool = False,
-    max_images: int = 200,
+    per_class: int = 200,
 ) -> list[Query]:
     """The queries of classes in the order of the label space, each term of a class once.
 
@@ -39,7 +39,7 @@ def queries(
     ``chosen``          class to terms that are searched for instead of its own
     ``parent_terms``    put a word behind every other term, see :func:`parent_term`
     ``join_compounds``  search for ``tigershark`` instead of ``tiger shark``
-    ``max_images``      of a class, shared equally among its terms, at least one of each
+    ``per_class``      of a class, shared equally among its terms, at least one of each
     """
     chosen = dict(chosen or {})
     wanted = {space.get(class_id).id for class_id in (*only, *chosen)}
@@ -55,13 +55,15 @@ def queries(
             terms = [f"{term} {parent}" if parent else term for term in terms]
         if join_compounds:
             terms = ["".join(term.split()) for term in terms]
-        once = {folded(term): " ".join(term.split()) for term in reversed(terms)}
+        once: dict[str, str] = {}
+        for term in terms:
+            once.setdefault(folded(term), " ".join(term.split()))
         if "" in once:
             raise UserError(f"class {item.id} has an empty search term", fix="remove it")
-        share = max(1, max_images // len(once))
+        share = max(1, per_class // len(once))
         found += [
             Query(class_id=item.id, name=item.name, term=term, images=share)
-            for term in reversed(once.values())
+            for term in once.values()
         ]
     return found
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Searched:
+class SearchedTerm:
     """What one query found.
 
     ``total``     photos that the service says it has
@@ -128,7 +128,7 @@ def collect_flickr(
             write_search(request.write_search, kept)
     remove_job(job.folder)
     listed = [
-        Searched(
+        SearchedTerm(
             class_id=query.class_id,
             term=query.term,
             total=each.total,
@@ -158,7 +158,7 @@ def _queries(request: FlickrRequest, space: LabelSpace) -> list[Query]:
         chosen=chosen,
         parent_terms=request.parent_terms,
         join_compounds=request.join_compounds,
-        max_images=request.max_images,
+        per_class=request.per_class,
     )
 
 

@@ -13,6 +13,7 @@ from heldout.core.request import (
     IdColumn,
     Images,
     Name,
+    OnlyClasses,
     Out,
     Plan,
     Replace,
@@ -36,7 +37,7 @@ Countries = Annotated[Path, option("CSV country,continent put over the built-in 
 
 
 class CollectRequest(Request, frozen=True, kw_only=True):
-    """Read images' metadata (objects, places, tags) into a pool, or search for images."""
+    """Read metadata of images into a pool, or search for images."""
 
     tag: ClassVar[str] = "source"
 
@@ -246,12 +247,9 @@ class FlickrRequest(CollectRequest, frozen=True, kw_only=True):
     """
 
     classes: Classes
-    only_classes: Annotated[
-        tuple[str, ...],
-        option("Only this class; repeatable; all by default.", flag="only-class"),
-    ] = ()
-    max_images: Annotated[
-        int, option("Images per class, shared equally among its search terms.", ge=1)
+    only_classes: OnlyClasses = ()
+    per_class: Annotated[
+        int, option("Images of a class; its search terms share them equally.", ge=1)
     ] = 200
     terms: Annotated[Path, option("JSON {class: [term]}: what is searched for instead.")] | None = (
         None
