@@ -99,7 +99,7 @@ class MTurkCrowd:
         self._form = _FORMS.get(endpoint, f"{endpoint}/mturk/externalSubmit")
         # It answers a few calls per second; botocore waits and tries again.
         retries = Config(retries={"mode": "standard", "max_attempts": 10})
-        self._client = boto3.client(
+        self._client = boto3.session.Session().client(
             "mturk", region_name="us-east-1", endpoint_url=endpoint, config=retries
         )
 
