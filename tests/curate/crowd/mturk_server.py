@@ -15,11 +15,14 @@ from html.parser import HTMLParser
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 _TARGET = "MTurkRequesterServiceV20170117."
-_SCHEMA = "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
+_SCHEMA = (
+    "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
+)
 _ANSWERS = "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2005-10-01/QuestionFormAnswers.xsd"
 
 
@@ -187,7 +190,14 @@ def serving(service: Service) -> Iterator[Service]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            text = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path == "/mturk/externalSubmit":  # a worker's browser
+                fields = parse_qs(text.decode())
+                hit, worker = fields.pop("assignmentId")[0].split("-")
+                joined = {name: "|".join(values) for name, values in fields.items()}
+                service.submit(hit, worker, joined)
+                return self._send(200, b"thank you", "text/plain")
+            given = json.loads(text)
             target = self.headers["X-Amz-Target"]
             signed = self.headers.get("Authorization", "").startswith("AWS4-HMAC-SHA256")
             status, body = 200, {}
@@ -197,11 +207,15 @@ def serving(service: Service) -> Iterator[Service]:
                 body = service.answer(target.removeprefix(_TARGET), given)
             except Refusal as error:
                 status, body = error.status, error.body
-            self._send(status, json.dumps(body).encode(), "application/x-amz-json-1.1")
+            return self._send(status, json.dumps(body).encode(), "application/x-amz-json-1.1")
 
         def do_GET(self) -> None:
-            path = service.images / self.path.removeprefix("/images/")
-            if path.is_file():
+            name = urlsplit(self.path).path
+            path = service.images / name.removeprefix("/images/")
+            if name.startswith("/hit/"):
+                page = service.page_of(name.removeprefix("/hit/")).text
+                self._send(200, page.encode(), "text/html; charset=utf-8")
+            elif path.is_file():
                 self._send(200, path.read_bytes(), "image/jpeg")
             else:
                 self._send(404, b"", "text/plain")

@@ -126,7 +126,9 @@ def test_the_same_again_adds_nothing(workspace: Workspace) -> None:
 def tree(workspace: Workspace) -> dict[str, bytes]:
     root = workspace.root / "crowd"
     files = (path for path in sorted(root.rglob("*")) if path.is_file())
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in files if "crowd.db" not in p.name}
+    return {
+        p.relative_to(root).as_posix(): p.read_bytes() for p in files if "crowd.db" not in p.name
+    }
 
 
 def test_a_crowd_that_answers_twice_late_and_with_garbage(workspace: Workspace) -> None:

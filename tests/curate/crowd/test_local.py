@@ -175,6 +175,8 @@ def test_an_answer_selects_slots() -> None:
     for selected in ([], [0], [2, 1], [0, 1, 2]):
         text = "|".join(tokens[slot] for slot in selected)
         assert chosen({GRID: "g0", SELECTED: text}, "g0", tokens) == set(selected)
-    assert chosen({GRID: "g0"}, "g0", tokens) == set()  # a form has no field for what is not selected
+    assert (
+        chosen({GRID: "g0"}, "g0", tokens) == set()
+    )  # a form has no field for what is not selected
     for answer in ({}, {GRID: "g1"}, {GRID: "g0", SELECTED: "x"}, {SELECTED: tokens[0]}):
         assert isinstance(chosen(answer, "g0", tokens), str)

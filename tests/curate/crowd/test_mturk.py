@@ -56,9 +56,7 @@ def publish(workspace: Workspace, service: Service, **more: Any) -> dict[str, in
 
 
 def fetch(workspace: Workspace, service: Service, **more: Any) -> heldout.Result:
-    return heldout.verbs.crowd_answers(
-        "mturk", endpoint=service.url, workspace=workspace, **more
-    )
+    return heldout.verbs.crowd_answers("mturk", endpoint=service.url, workspace=workspace, **more)
 
 
 def test_a_grid_is_a_hit_whose_page_tells_nothing(workspace: Workspace, service: Service) -> None:
@@ -156,9 +154,7 @@ def test_answers_become_votes_and_are_settled(workspace: Workspace, service: Ser
     votes = stored_votes(workspace)
     assert sum(vote.answer == "selected" for vote in votes) == sum(said.values())
     assert {vote.evidence["published"][:4] for vote in votes} == {"2020"}
-    stored = b"".join(
-        path.read_bytes() for path in workspace.root.rglob("*") if path.is_file()
-    )
+    stored = b"".join(path.read_bytes() for path in workspace.root.rglob("*") if path.is_file())
     assert b"AWORKER" not in stored and b"a secret of nobody" not in stored
     key = workspace.root / "crowd/key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -231,6 +227,36 @@ def test_the_cost_comes_first_and_live_is_a_word(workspace: Workspace, service: 
     with pytest.raises(UserError, match="images_at is missing"):
         publish(workspace, service, images_at=None)
     assert service.calls == []
+
+
+@pytest.mark.browser
+def test_a_worker_answers_in_a_browser(
+    workspace: Workspace, service: Service, browser: Any
+) -> None:
+    """From the HIT to the votes, through a real form; without its script the boxes still work."""
+    publish(workspace, service)
+    hit = sorted(service.hits)[0]
+    asked = browser.new_page()
+    problems: list[str] = []
+    asked.on("console", lambda message: problems.append(message.text))
+    asked.goto(f"{service.url}/hit/{hit}?assignmentId=ASSIGNMENT_ID_NOT_AVAILABLE")
+    assert asked.locator("#send").is_disabled()
+    asked.goto(f"{service.url}/hit/{hit}?assignmentId={hit}-AWORKER1")
+    sizes = asked.locator(".grid img").evaluate_all("all => all.map(i => i.naturalHeight)")
+    assert sorted(set(sizes)) == [300, 500]
+    for place in (0, 2, 5, 2):
+        asked.locator(".grid label").nth(place).click()
+    assert asked.locator("#said").inner_text() == "2 images selected"
+    asked.locator("#send").click()
+    assert asked.inner_text("body") == "thank you"
+    assert [text for text in problems if "favicon" not in text and "404" not in text] == []
+    fetch(workspace, service)
+    grid = service.hits[hit]["RequesterAnnotation"]
+    listed = json.loads((workspace.root / "grids.json").read_text())
+    shown = next(each["images_all"] for each in listed if each["uuid"] == grid)
+    selected = [v.subject["image_id"] for v in stored_votes(workspace) if v.answer == "selected"]
+    assert sorted(selected) == sorted([shown[0], shown[5]])
+    assert len(stored_votes(workspace)) == 6
 
 
 @pytest.mark.parametrize(

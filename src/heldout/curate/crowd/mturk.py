@@ -52,7 +52,9 @@ class Terms:
     approval: int = 259_200
     qualifications: Mapping[str, str] = field(default_factory=dict)
     title: str = "Select the images that show an object"
-    description: str = "Look at 48 images and select those that show an object of a given type."
+    description: str = (
+        "Look at a grid of images and select those that show an object of a given type."
+    )
     keywords: str = "images, photos, select, classification"
 
 

@@ -264,7 +264,9 @@ class Publication:
                     tally["found_at_the_crowd" if found else "created"] += 1
                     name = found.task if found else self.crowd.create(task)
                     self.folder.keep(self._record(grid, name))
-                progress(Tick(number, tally["published_before"], 0, len(grids), time.monotonic() - began))
+                progress(
+                    Tick(number, tally["published_before"], 0, len(grids), time.monotonic() - began)
+                )
         return tally
 
     def _record(self, grid: PublishedGrid, task: str) -> KeptGrid:
