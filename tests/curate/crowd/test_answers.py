@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from tests.curate.crowd.crowd_examples import counts, of_kind, stored_votes, workspace_of
 
 import heldout
 from heldout.core.errors import UserError
@@ -18,6 +17,7 @@ from heldout.curate.crowd.publication import CrowdFolder
 from heldout.curate.crowd.simulated import Mood, SimulatedCrowd, drawn_people
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.judgements.workers import counted_votes, selection_frequency
+from tests.curate.crowd.crowd_examples import counts, of_kind, stored_votes, workspace_of
 
 PEOPLE = {"crowd_size": 6, "assignments": 3}
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from tests.curate.crowd.crowd_examples import counts, of_kind, stored_votes, workspace_of
-from tests.curate.crowd.mturk_server import Form, Service, serving
 
 import heldout
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.mturk import cost, fee_share, form_fields
 from heldout.data.judgements.workers import counted_votes
+from tests.curate.crowd.crowd_examples import counts, of_kind, stored_votes, workspace_of
+from tests.curate.crowd.mturk_server import Form, Service, serving
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a secret of nobody"}
 
