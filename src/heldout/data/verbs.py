@@ -30,7 +30,7 @@ from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import inherited_searches
 from heldout.data.judgements.resolution import near_duplicates as near_duplicates_of
 from heldout.data.judgements.store import JudgementStore
-from heldout.data.judgements.workers import counted_votes, selection_frequency
+from heldout.data.judgements.workers import selection_frequency
 from heldout.data.labels import BUILT_IN, Class, Hierarchy, SpaceDistances
 from heldout.data.published.imagenetv2 import (
     duplicate_overrides,
@@ -89,7 +89,6 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
             others[other] = context.find(other, find_testset)
     testset, place = context.find(name, find_testset), context.workspace
     blacklist, pairs = request.blacklist, request.near_duplicates
-    votes = counted_votes(votes_about([testset], place.judgements))
     known = near_duplicates_of(testset, place, searches=inherited_searches(testset, place))
     compared = bool(known.searches or known.verdicts)
     linked: dict[str, list[str]] = {}
@@ -108,7 +107,7 @@ def audit_set(request: VerifyRequest, name: str, context: Context) -> Audit:
         else read_near_duplicates(pairs),
         others=others or None,
         expected_classes=_gathered_for(testset, request.truth, place),
-        frequencies=selection_frequency(votes) if votes else None,
+        frequencies=selection_frequency(votes_about([testset], place.judgements)) or None,
         duplicates=known.graph.removed if compared else None,
         review_thresholds=known.review_thresholds(testset.image_ids.to_pylist())
         if known.searches

@@ -37,10 +37,6 @@ def test_frequency_is_selections_over_counted_votes(
         for n, (image, who, answer, status, grid) in enumerate(rows)
     ]
     counted = [row for row in rows if row[3] != "Rejected" and row[4] != "bad"]
-    if not counted:
-        with pytest.raises(NotApplicable):
-            selection_frequency(votes, leave_out={"bad"})
-        return
     found = selection_frequency(votes, leave_out={"bad"})
     assert [f.image_id for f in found] == sorted({row[0] for row in counted})
     for one in found:
@@ -77,8 +73,14 @@ def test_only_votes_have_a_selection_frequency() -> None:
                 )
             ]
         )
-    with pytest.raises(NotApplicable):
-        selection_frequency([vote("a", "w", evidence={"status": "Rejected"})])
+
+
+def test_what_was_rejected_or_taken_back_counts_as_no_vote() -> None:
+    given = vote("a", "w", when="2026-01-01T00:00:00Z")
+    back = vote("a", "w", answer="withdrawn", when="2026-01-02T00:00:00Z")
+    assert selection_frequency([vote("a", "w", evidence={"status": "Rejected"})]) == ()
+    assert selection_frequency([given, back]) == ()
+    assert len(selection_frequency([given])) == 1
 
 
 # workers

@@ -7,20 +7,17 @@ so that the counts of all reasons and of the candidates asked about add up to th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from heldout.core.workspace import Workspace
-from heldout.data.judgements.for_testset import judgements_about, sets_of, table_exists
+from heldout.curate.crowd.stopping import USUAL_VOTES, StoppingRules
+from heldout.data.judgements.for_testset import judgements_about, votes_about
+from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import near_duplicates
-from heldout.data.judgements.store import JudgementStore
-from heldout.data.judgements.workers import counted_votes, selection_frequency
+from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import TestSet
-
-VOTES = 10
-"""Votes that ImageNetV2 asked for on every candidate."""
 
 
 class Candidate(NamedTuple):
@@ -34,12 +31,12 @@ class Candidate(NamedTuple):
 class PoolJudgements:
     """What people have said of the candidates so far.
 
-    ``votes``        (image, class) -> votes that count
+    ``votes``        (image, class) -> selections and votes that count
     ``blacklisted``  images that are never to be used
     ``duplicates``   candidates that are near duplicates of an image outside the pool
     """
 
-    votes: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    votes: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     blacklisted: Collection[str] = ()
     duplicates: Collection[str] = ()
 
@@ -54,7 +51,7 @@ class PoolJudgements:
             if verdict.answer == "duplicate"
         ]
         return cls(
-            votes=vote_counts(workspace.judgements, pool),
+            votes=vote_counts(votes_about([pool], workspace.judgements)),
             blacklisted={r.subject["image_id"] for r in reviews if r.answer == "blacklisted"},
             # Of two candidates that are duplicates both are asked about: votes help to choose.
             duplicates={image for pair in pairs if not images.issuperset(pair) for image in pair},
@@ -64,19 +61,9 @@ class PoolJudgements:
 NOTHING_SAID = PoolJudgements()
 
 
-def vote_counts(address: str | Path, *sets: TestSet) -> dict[tuple[str, str], int]:
-    """(image, class) -> the votes that count (:func:`selection_frequency`).
-
-    Taken are those given for one of these sets, for a set that it was made from, or for none by
-    name; without any set, all. ``address`` is :attr:`heldout.core.workspace.Workspace.judgements`.
-    """
-    if not table_exists(address):
-        return {}
-    names = set[str | None]().union(*map(sets_of, sets))
-    with JudgementStore(address) as store:
-        given = store.stream(question="vote")
-        votes = counted_votes(v for v in given if not sets or v.testset in names)
-    return {(f.image_id, f.class_id): f.n for f in selection_frequency(votes)} if votes else {}
+def vote_counts(votes: Iterable[Judgement]) -> dict[tuple[str, str], tuple[int, int]]:
+    """(image, class) -> how often it was selected, and by how many votes."""
+    return {(f.image_id, f.class_id): (f.selected, f.n) for f in selection_frequency(votes)}
 
 
 def candidates_of(pool: TestSet) -> list[Candidate]:
@@ -88,17 +75,22 @@ def candidates_of(pool: TestSet) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Asked:
-    """The candidates to ask about, in the order in which they were given, and the others by reason."""
+    """The candidates to ask about, in the order in which they were given, and the others by reason.
+
+    ``votes_saved``  votes that those which are settled lack, and do not need
+    """
 
     candidates: tuple[Candidate, ...]
     left_out: Mapping[str, int]
+    votes_saved: int = 0
 
 
 def select(
     candidates: Sequence[Candidate],
     standing: PoolJudgements = NOTHING_SAID,
     *,
-    votes: int = VOTES,
+    votes: int = USUAL_VOTES,
+    stopping: StoppingRules | None = None,
     excluded: Mapping[str, str] | None = None,
     classes: int | None = None,
     controls: Collection[str] = (),
@@ -106,6 +98,7 @@ def select(
     """Leave out what need not or must not be asked about.
 
     ``votes``     how many votes for its own class are enough for a candidate
+    ``stopping``  when fewer are enough, as its fate is decided: it is settled
     ``excluded``  classes that are not asked about, with the reason
     ``classes``   how many classes are asked about: the first by id that have candidates left
     ``controls``  images that are shown as controls, so that their class is known
@@ -116,11 +109,16 @@ def select(
     reason_of = excluded or {}
     kept: list[Candidate] = []
     reasons: Counter[str] = Counter()
+    saved = 0
     for candidate in candidates:
+        selected, n = standing.votes.get(candidate, (0, 0))
         if candidate.image_id in controls:
             reason = "controls"
-        elif standing.votes.get(candidate, 0) >= votes:
+        elif n >= votes:
             reason = "enough_votes"
+        elif stopping and stopping.of(candidate.class_id).settled((n - selected, selected)):
+            reason = "settled"
+            saved += votes - n
         elif candidate.image_id in standing.blacklisted:
             reason = "blacklisted"
         elif candidate.image_id in standing.duplicates:
@@ -137,4 +135,4 @@ def select(
         kept = [candidate for candidate in kept if candidate.class_id in first]
         if over := over - len(kept):
             reasons["over_the_number_of_classes"] = over
-    return Asked(tuple(kept), dict(reasons))
+    return Asked(tuple(kept), dict(reasons), saved)

@@ -76,6 +76,7 @@ def grids(request: GridsRequest, context: Context) -> Result:
         candidates,
         standing,
         votes=request.votes,
+        stopping=request.stopping(request.votes),
         excluded=excluded,
         classes=request.first_classes,
         controls=controls.images if controls else (),
@@ -83,12 +84,15 @@ def grids(request: GridsRequest, context: Context) -> Result:
     tally = {"candidates": len(candidates)}
     tally |= {f"left_out_{reason}": n for reason, n in sorted(asked.left_out.items())}
     tally["asked_about"] = len(asked.candidates)
+    if request.stop is not None:
+        tally["votes_saved"] = asked.votes_saved
     sizes = GridSizes(**{str(role): n for role, n in request.grid.items()})
     if request.special is not None and controls is not None:
         sets = [each for each in (pool, originals) if each is not None]
-        votes = vote_counts(context.workspace.judgements, *sets)
+        named = [c.name for known in controls.positive.values() for c in known]
+        votes = vote_counts(votes_about(sets, context.workspace.judgements, listed=named))
         annotated = {
-            label: [c.name for c in known if votes.get((c.name, label), 0) >= request.votes]
+            label: [c.name for c in known if votes.get((c.name, label), (0, 0))[1] >= request.votes]
             for label, known in controls.positive.items()
             if label not in excluded
         }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from heldout.core.errors import LabelError, MismatchError
 from heldout.data.judgements.consensus import current_answers
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.store import JudgementStore
+from heldout.data.judgements.workers import counted_votes
 from heldout.data.testset import TestSet
 
 _IMAGES = ("image_id", "other_id")
@@ -71,20 +72,23 @@ def judgements_about(
     ]
 
 
-def votes_about(testsets: Sequence[TestSet], address: str | Path) -> list[Judgement]:
-    """All votes on images of some test sets, given for one of them or for a set they were made from.
+def votes_about(
+    testsets: Sequence[TestSet], address: str | Path, *, listed: Iterable[str] = ()
+) -> list[Judgement]:
+    """The votes that count (:func:`~heldout.data.judgements.workers.counted_votes`) on some images.
 
-    Every vote is there, as people may vote on an image in several grids, and rejected ones too:
-    :func:`~heldout.data.judgements.workers.selection_frequency` says which count. Images of an
-    original set are voted on as controls of another set's grids, so sets are asked about together.
+    They are given for one of the test sets, or for a set that they were made from; without a test
+    set, for whichever. Images of an original set are voted on as controls of another set's grids,
+    so sets are asked about together. ``listed`` are images besides theirs, such as controls that
+    a file names.
     """
     names = {name for testset in testsets for name in sets_of(testset)}
-    images = {image for testset in testsets for image in testset.image_ids.to_pylist()}
-    return [
+    images = set(listed).union(*(testset.image_ids.to_pylist() for testset in testsets))
+    return counted_votes(
         vote
         for vote in _stored(address, "vote")
-        if vote.testset in names and vote.subject["image_id"] in images
-    ]
+        if (not names or vote.testset in names) and vote.subject["image_id"] in images
+    )
 
 
 def class_reviews_about(testset: TestSet, address: str | Path) -> list[Judgement]:

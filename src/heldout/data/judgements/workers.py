@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.data.judgements.consensus import Panel, not_replaced, panel
-from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.consensus import Panel, not_replaced, panel_of, standing_answers
+from heldout.data.judgements.judgement import QUESTIONS, Judgement
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,15 @@ def selection_frequency(
     As ImageNetV2 defines it: selections over votes, pooled over all grids of the class that held
     the image, a worker who met it in two grids counting twice. Votes of assignments whose
     ``evidence["status"]`` is not in ``counted`` are left out, and so are those of the grids
-    (``evidence["grid"]``) in ``leave_out``. Superseded and withdrawn votes do not count.
+    (``evidence["grid"]``) in ``leave_out``. Superseded and withdrawn votes do not count. Without
+    any vote that counts there is no frequency.
     """
     from heldout.stats.intervals import wilson
 
-    kept = counted_votes(votes, leave_out=leave_out, counted=counted)
-    answers = panel(kept, repeats="all")
+    kept = standing_answers(counted_votes(votes, leave_out=leave_out, counted=counted))
+    if not kept:
+        return ()
+    answers = panel_of(kept, QUESTIONS, part=None)
     counts = answers.counts()
     column = answers.answers.index("selected")
     selected, n = counts[:, column], counts.sum(axis=1)
