@@ -111,6 +111,18 @@ def test_grids_of_a_pool(run: Run, place: Path) -> None:
     assert TENCH in run(*asked, "--full").out
 
 
+def test_what_is_settled_is_asked_about_no_more(run: Run, place: Path) -> None:
+    for image, label, count in (("00", TENCH, 3), ("01", TENCH, 2), ("02", SHARK, 2)):
+        vote(place, image, label, count)
+    asked = ("crowd", "grids", "fish", "--controls", "none", "--votes", 5, "--json")
+    write(place / "rules.json", {TENCH: "2/2,3/3", SHARK: "no=2"})
+    found = counted(run(*asked, "--stop", "rules.json").json)
+    assert (found["left_out_settled"], found["votes_saved"], found["asked_about"]) == (2, 5, 21)
+    found = counted(run(*asked, "--stop", "threshold=0.7").json)
+    assert (found["votes_saved"], found["asked_about"]) == (0, 23)
+    assert "votes_saved" not in counted(run(*asked).json)
+
+
 def test_a_list_of_candidates_is_as_good_as_the_pool(run: Run, place: Path) -> None:
     of_pool = run("crowd", "grids", "fish", "--controls", "val", *SMALL, "--json").json
     ran = run("crowd", "grids", *LISTED, "--controls", "val", *SMALL, "--json")
@@ -213,6 +225,9 @@ def test_from_python(place: Path) -> None:
         (("fish", "--controls", "none", "--grid", "positive=1"), ("no use without controls",)),
         (("fish", "--controls", "none", "--grid", "size=1"), ("--grid",)),
         (("fish", "--controls", "val", "--special", 9, "--first-classes", 2), ("--first-classes",)),
+        (("fish", "--controls", "val", "--special", 9, "--stop", "no=2"), ("--stop has no use",)),
+        (("fish", "--controls", "none", "--stop", "2"), ("--stop is '2'", "no=2")),
+        ((*LISTED, "--stop", "no=2"), ("--stop has no use",)),
         (("fish", "--controls", "val", "--exclude-class", TENCH), ("write CLASS=REASON",)),
         (("fish", "--controls", "val", "--legacy", "--seed", 2**32), ("--seed is 4294967296",)),
         (("fish", "--controls", "val", "--grid", "positive=11"), ("10 positive controls", "--grid")),

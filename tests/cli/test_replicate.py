@@ -123,6 +123,24 @@ def test_three_sets_of_one_pool(run: Run, votes: Votes, tmp_path: Path) -> None:
     assert changed["counts"]["in_both"] == 21 and changed["classes"] == []
 
 
+def test_settled_images_do_not_have_too_few_votes(run: Run, votes: Votes, tmp_path: Path) -> None:
+    write(Path("rules.json"), {"a": "threshold=0.7", "b": "threshold=0.7", "c": "no=9"})
+    ran = run("build", "replicate", "pool", "--per-class", 99, "--stop", "rules.json", "--json")
+    assert ran.code == 0, ran.err
+    # Six people: five selections are enough, and two people who do not select an image.
+    decided = {
+        (image, label)
+        for (image, label), (selected, n) in votes.items()
+        if image[0] == "p" and (n >= 6 or (label != "c" and (selected >= 5 or n - selected >= 2)))
+    }
+    assert any(votes[row][1] < 6 for row in decided)
+    assert count(ran)["with_votes"] == len(decided)
+    made = load(tmp_path / "testsets" / "pool-threshold")
+    drawn = {(image, label) for label, images in classes(made).items() for image in images}
+    assert drawn == {row for row in decided if votes[row][0] / votes[row][1] >= 0.7}
+    assert json.loads(made.card.recipe["parameters"]["stop"])["c"] == "no=9"
+
+
 def low_high(place: int, frequency: float) -> bool:
     low, high = ((0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 2))[place]
     return low <= frequency < high

@@ -16,6 +16,7 @@ from heldout.curate.crowd.selection import (
     select,
     vote_counts,
 )
+from heldout.curate.crowd.stopping import StoppingRules
 from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.judgement import Judgement, pair_subject
 from heldout.data.judgements.store import JudgementStore
@@ -49,10 +50,16 @@ def vote(image: str, label: str, who: str, grid: str = "g1", **other: object) ->
 
 
 @given(
-    voted=IMAGES, blacklisted=IMAGES, duplicates=IMAGES, controls=IMAGES, classes=st.integers(1, 4)
+    voted=IMAGES,
+    unloved=IMAGES,
+    blacklisted=IMAGES,
+    duplicates=IMAGES,
+    controls=IMAGES,
+    classes=st.integers(1, 4),
 )
 def test_the_first_reason_counts(
     voted: list[str],
+    unloved: list[str],
     blacklisted: list[str],
     duplicates: list[str],
     controls: list[str],
@@ -61,13 +68,17 @@ def test_the_first_reason_counts(
     candidates = [
         Candidate(image, ("cat", "dog", "owl")[n % 3]) for n, image in enumerate("abcdefghij")
     ]
-    votes = {(image, label): (1, 3 if image in voted else 2) for image, label in candidates}
+    votes = {
+        (image, label): (image not in unloved, 3 if image in voted else 2)
+        for image, label in candidates
+    }
     votes |= {(image, "other"): (9, 9) for image in "abc"}  # of another class: these do not count
     standing = PoolJudgements(votes=votes, blacklisted=blacklisted, duplicates=duplicates)
     asked = select(
         candidates,
         standing,
         votes=3,
+        stopping=StoppingRules.read('{"*": "0/2", "owl": "2/2"}', 3),
         excluded={"dog": "too easy"},
         classes=classes,
         controls=controls,
@@ -78,6 +89,7 @@ def test_the_first_reason_counts(
         for reason, holds in (
             ("controls", image in controls),
             ("enough_votes", image in voted),
+            ("settled", image in unloved and label != "owl"),
             ("blacklisted", image in blacklisted),
             ("near_duplicates_of_references", image in duplicates),
             ("excluded_class: too easy", label == "dog"),
@@ -92,6 +104,7 @@ def test_the_first_reason_counts(
         expected["over_the_number_of_classes"] = len(over)
     assert list(asked.candidates) == [each for each in kept if each[1] in first]
     assert asked.left_out == expected
+    assert asked.votes_saved == expected.get("settled", 0)
     assert len(asked.candidates) + sum(asked.left_out.values()) == len(candidates)
 
 

@@ -6,13 +6,18 @@ import csv
 import io
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.build import build_recipe
+from heldout.curate.crowd.stopping import StoppingRule
 from heldout.curate.recipe import RecipeInput
 from heldout.curate.registry import get_recipe
 from heldout.curate.replicate.recipe import (
@@ -29,6 +34,7 @@ from heldout.data.judgements.judgement import Judgement
 from heldout.data.published.imagenetv2_revisions import ClassReview, read_reviews, read_revision
 from heldout.data.testset import TestSet
 from heldout.data.testset.verify import verify
+from heldout.stats.intervals import wilson
 from heldout.testing.recipe_conformance import check_recipe
 from tests.curate.replicate.replicate_examples import (
     blacklisted,
@@ -48,6 +54,7 @@ EXAMPLES = "tests.curate.replicate.replicate_examples"
         ("make_sources", {"sampler": "matched", "per_class": 6, "upward": True}),
         ("required_sources", {"sampler": "threshold", "per_class": 4, "threshold": 0.6}),
         ("make_sources", {"sampler": "top", "per_class": 5, "legacy": True, "photo": "shot"}),
+        ("make_sources", {"sampler": "annotated", "per_class": 5, "stop": "no=2"}),
     ],
 )
 def test_conformance(tmp_path: Path, sources: str, parameters: Mapping[str, Any]) -> None:
@@ -173,14 +180,138 @@ def test_nobody_voted() -> None:
     assert len(draw(small({}), ReplicateParameters(sampler="random"), seed=0).sample.rows) == 30
 
 
-def test_settled_images_need_no_more_votes() -> None:
+def test_settled_images_need_no_more_votes(tmp_path: Path) -> None:
     pool = make_images("pool", 30, "i")
-    few = votes_for(pool, {"i001": 2, "i002": 2}, people=2)
-    stopped = votes_for(pool, {"i003": 2}, people=2, evidence={"settled": True})
-    many = votes_for(pool, {"i000": 5}, people=5)
-    sources = {**small({}), "votes": votes_source([*few, *stopped, *many])}
-    drawn = draw(sources, ReplicateParameters(), seed=0)
-    assert sorted(image for image, _ in drawn.sample.rows) == ["i000", "i003"]
+    votes = [
+        *votes_for(pool, {"i000": 5, "i002": 3}, people=5),
+        *votes_for(pool, {"i003": 4, "i001": 2}, people=4),
+        *votes_for(pool, {"i004": 3, "i006": 0}, people=3),
+    ]
+    sources = {**small({}), "votes": votes_source(votes)}
+    assert [image for image, _ in draw(sources, ReplicateParameters(), seed=0).sample.rows] == [
+        "i000"
+    ]
+    # Four of five people are as many as a share of 0.7 needs.
+    made, drawn = build(tmp_path, sources, stop="threshold=0.7")
+    found = reasons(drawn)
+    assert {i: found.get(i) for i in ("i001", "i002", "i003", "i004", "i006", "i009")} == {
+        "i001": "below_threshold",
+        "i002": "below_threshold",
+        "i003": None,
+        "i004": "few_votes",
+        "i006": "below_threshold",
+        "i009": "few_votes",
+    }
+    assert any("stopped by a rule (1 of 2 have fewer votes)" in note for note in made.card.notes)
+    assert made.card.recipe["parameters"]["stop"] == "threshold=0.7"
+    own = ReplicateParameters(stop='{"a": "4/4", "*": "2/4"}', per_class=9)
+    assert {image for image, _ in draw(sources, own, seed=0).sample.rows} == {"i000", "i003"}
+
+
+def test_frequencies_after_stopping_are_without_its_bias(tmp_path: Path) -> None:
+    pool = make_images("pool", 30, "i")
+    votes = [
+        *votes_for(pool, {"i000": 7}, people=9),  # asking stopped at the second "no"
+        *votes_for(pool, {"i001": 9, "i003": 7}, people=10),  # and these ten were asked at once
+    ]
+    sources = {**small({}), "votes": votes_source(votes)}
+    made, _ = build(tmp_path, sources, stop="no=2")
+    rows = {row["image_id"]: row for row in made.images.to_pylist()}
+    assert {image: (row["frequency"], row["votes"]) for image, row in rows.items()} == {
+        "i000": (7 / 8, 9),  # of the eight votes before the last one
+        "i001": (0.9, 10),
+        "i003": (0.7, 10),
+    }
+    wanted = StoppingRule.read("no=2", 10).interval((2, 7))
+    assert (rows["i000"]["frequency_low"], rows["i000"]["frequency_high"]) == wanted
+    fixed = wilson(7, 10)
+    assert (rows["i003"]["frequency_low"], rows["i003"]["frequency_high"]) == (
+        fixed.low,
+        fixed.high,
+    )
+
+
+def test_bins_of_the_original_set_count_its_settled_images() -> None:
+    pool, val = make_images("pool", 30, "i"), make_images("val", 30, "val")
+    votes = [
+        *votes_for(pool, {"i000": 5, "i003": 4}, people=5),
+        *votes_for(val, {"val000": 0, "val003": 0, "val006": 0}, people=4),
+    ]
+    sources = {**small({}), "votes": votes_source(votes), "originals": val}
+    for stop, originals in (("matched", 0), ("0/4", 3)):
+        chosen = ReplicateParameters(sampler="matched", stop=stop)
+        if not originals:
+            with pytest.raises(NotApplicable, match="no image of val has 5 votes"):
+                draw(sources, chosen, seed=0)
+            continue
+        drawn = draw(sources, chosen, seed=0)
+        assert drawn.sample.classes[0].bins[0].originals == originals
+
+
+@given(st.integers(0, 100), st.integers(2, 7), st.sampled_from(["threshold", "matched"]))
+@settings(max_examples=25, deadline=None)
+def test_a_certain_rule_gives_the_set_that_all_votes_give(
+    seed: int, people: int, sampler: Any
+) -> None:
+    """People are asked one after the other about what the rule leaves open, against all about all."""
+    stop = "matched" if sampler == "matched" else "threshold=0.7"
+    pool, val = make_images("pool", 30, "i"), make_images("val", 12, "val")
+    rng = np.random.default_rng(seed)
+    everything = votes_for(pool, dict.fromkeys(pool.image_ids.to_pylist(), people), people=people)
+    said = {
+        vote.judgement_id: replace(
+            vote, answer="selected" if rng.random() < 0.75 else "not-selected", judgement_id=""
+        )
+        for vote in everything
+    }
+    originals = votes_for(val, dict.fromkeys(val.image_ids.to_pylist(), people - 1), people=people)
+    rule = StoppingRule.read(stop, people)
+    given_votes: dict[str, list[Judgement]] = {}
+    for vote in sorted(said.values(), key=lambda one: one.who):
+        mine = given_votes.setdefault(vote.subject["image_id"], [])
+        selected = sum(one.answer == "selected" for one in mine)
+        if not mine or not rule.settled((len(mine) - selected, selected)):
+            mine.append(vote)
+    fewer = [vote for mine in given_votes.values() for vote in mine]
+    sources = {**small({}), "originals": val}
+    rows = [
+        draw({**sources, "votes": votes_source([*votes, *originals])},
+             ReplicateParameters(sampler=sampler, stop=chosen), seed=seed).sample.rows
+        for votes, chosen in ((fewer, stop), (list(said.values()), None))
+    ]  # fmt: skip
+    assert rows[0] == rows[1]
+    assert len(fewer) <= len(everything)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"stop": "threshold=0.6"}, "decides about frequencies of 0.6"),
+        ({"stop": "threshold=0.7", "thresholds": {"a": 0.6}}, "decides about frequencies of 0.7"),
+        ({"stop": '{"a": "threshold=0.6"}'}, "decides about frequencies of 0.6"),
+        ({"stop": "matched"}, "sampler threshold"),
+        ({"stop": "matched", "sampler": "top"}, "sampler top"),
+        ({"stop": "threshold=0.7", "sampler": "matched"}, "sampler matched"),
+        ({"stop": "no=2", "sampler": "random"}, "stop has no use"),
+        ({"stop": "maybe"}, "stop is 'maybe'"),
+    ],
+)
+def test_rules_that_do_not_fit_the_sampler_are_refused(
+    parameters: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        recipe.read(parameters)
+
+
+def test_rules_that_fit_the_sampler() -> None:
+    own = {"a": 0.6}
+    for parameters in (
+        {"stop": "threshold=0.6", "threshold": 0.6},
+        {"stop": '{"a": "threshold=0.6", "*": "threshold=0.7"}', "thresholds": own},
+        {"stop": "threshold=0.7,sure=0.9", "sampler": "annotated"},
+        {"stop": "width=0.4", "sampler": "top"},
+    ):
+        assert recipe.read(parameters).stop == parameters["stop"]
 
 
 def test_rejected_votes_do_not_count() -> None:

@@ -298,7 +298,7 @@ class Answers:
 
     def hashes(self) -> dict[str, str]:
         """The hash of each grid's file of answers."""
-        return {grid: sha256_text(self._path(grid).read_text()) for grid in self.given}
+        return {grid: sha256_text(self._path(grid).read_text()) for grid in sorted(self.given)}
 
     def ingested(self) -> None:
         """Remember that the votes of all answers are among the judgements."""

@@ -52,7 +52,9 @@ class Terms:
     approval: int = 259_200
     qualifications: Mapping[str, str] = field(default_factory=dict)
     title: str = "Select the images that show an object"
-    description: str = "Look at 48 images and select those that show an object of a given type."
+    description: str = (
+        "Look at a grid of images and select those that show an object of a given type."
+    )
     keywords: str = "images, photos, select, classification"
 
 
@@ -99,7 +101,7 @@ class MTurkCrowd:
         self._form = _FORMS.get(endpoint, f"{endpoint}/mturk/externalSubmit")
         # It answers a few calls per second; botocore waits and tries again.
         retries = Config(retries={"mode": "standard", "max_attempts": 10})
-        self._client = boto3.client(
+        self._client = boto3.session.Session().client(
             "mturk", region_name="us-east-1", endpoint_url=endpoint, config=retries
         )
 

@@ -17,17 +17,18 @@ from heldout.core.request import (
     option,
     unused,
 )
+from heldout.curate.crowd.stopping import StoppingRequest
 
 Role = Literal["candidates", "positive", "negative"]
 
 
-class GridsRequest(Request, frozen=True, kw_only=True):
+class GridsRequest(StoppingRequest, frozen=True, kw_only=True):
     """Compose grids of candidates for a crowd (ImageNetV2).
 
-    Each candidate of a pool is asked about for its class, unless it has enough votes, is blacklisted,
-    or is a near duplicate of an image of a reference. --json prints the grids in order with their
-    slots; -o writes them as ImageNetV2 published its own. A list of candidate ids may stand for the
-    pool. The same seed gives the same grids, in whatever order the candidates come.
+    Each candidate of a pool is asked about for its class, unless it has enough votes, is settled by
+    --stop, is blacklisted, or is a near duplicate of an image of a reference. --json prints the grids
+    in order with their slots; -o writes them as ImageNetV2 published its own. A list of candidate ids
+    may stand for the pool. The same seed gives the same grids, in whatever order the candidates come.
     """
 
     pool: Annotated[
@@ -88,6 +89,7 @@ class GridsRequest(Request, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Lists need classes; special grids are for classes with known originals."""
+        self.stopping(self.votes)
         if not self.is_list:
             unused(self, "a pool", "classes_of")
         elif self.classes_of is None:
@@ -95,14 +97,14 @@ class GridsRequest(Request, frozen=True, kw_only=True):
                 "{classes_of} is missing", fix="give a JSON file of candidate -> class"
             )
         elif not self.special:
-            unused(self, "a list of candidates", "votes")
+            unused(self, "a list of candidates", "votes", "stop")
         if self.controls is None and (self.special or not self.is_list):
             raise RequestError(
                 "{controls} is missing",
                 fix="name the original test set, a file, or (but for {special}) none",
             )
         if self.special:
-            unused(self, "{special}", "first_classes")
+            unused(self, "{special}", "first_classes", "stop")
         if self.controls == "none":
             unused(self, "{controls} none", "similar")
             if self.special:

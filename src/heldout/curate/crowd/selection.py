@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heldout.core.workspace import Workspace
+from heldout.curate.crowd.stopping import USUAL_VOTES, StoppingRules
 from heldout.data.judgements.for_testset import judgements_about, votes_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.resolution import near_duplicates
 from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import TestSet
-
-VOTES = 10
-"""Votes that ImageNetV2 asked for on every candidate."""
 
 
 class Candidate(NamedTuple):
@@ -77,17 +75,22 @@ def candidates_of(pool: TestSet) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Asked:
-    """The candidates to ask about, in the order in which they were given, and the others by reason."""
+    """The candidates to ask about, in the order in which they were given, and the others by reason.
+
+    ``votes_saved``  votes that those which are settled lack, and do not need
+    """
 
     candidates: tuple[Candidate, ...]
     left_out: Mapping[str, int]
+    votes_saved: int = 0
 
 
 def select(
     candidates: Sequence[Candidate],
     standing: PoolJudgements = NOTHING_SAID,
     *,
-    votes: int = VOTES,
+    votes: int = USUAL_VOTES,
+    stopping: StoppingRules | None = None,
     excluded: Mapping[str, str] | None = None,
     classes: int | None = None,
     controls: Collection[str] = (),
@@ -95,6 +98,7 @@ def select(
     """Leave out what need not or must not be asked about.
 
     ``votes``     how many votes for its own class are enough for a candidate
+    ``stopping``  when fewer are enough, as its fate is decided: it is settled
     ``excluded``  classes that are not asked about, with the reason
     ``classes``   how many classes are asked about: the first by id that have candidates left
     ``controls``  images that are shown as controls, so that their class is known
@@ -105,11 +109,16 @@ def select(
     reason_of = excluded or {}
     kept: list[Candidate] = []
     reasons: Counter[str] = Counter()
+    saved = 0
     for candidate in candidates:
+        selected, n = standing.votes.get(candidate, (0, 0))
         if candidate.image_id in controls:
             reason = "controls"
-        elif standing.votes.get(candidate, (0, 0))[1] >= votes:
+        elif n >= votes:
             reason = "enough_votes"
+        elif stopping and stopping.of(candidate.class_id).settled((n - selected, selected)):
+            reason = "settled"
+            saved += votes - n
         elif candidate.image_id in standing.blacklisted:
             reason = "blacklisted"
         elif candidate.image_id in standing.duplicates:
@@ -126,4 +135,4 @@ def select(
         kept = [candidate for candidate in kept if candidate.class_id in first]
         if over := over - len(kept):
             reasons["over_the_number_of_classes"] = over
-    return Asked(tuple(kept), dict(reasons))
+    return Asked(tuple(kept), dict(reasons), saved)

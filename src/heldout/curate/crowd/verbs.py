@@ -76,6 +76,7 @@ def grids(request: GridsRequest, context: Context) -> Result:
         candidates,
         standing,
         votes=request.votes,
+        stopping=request.stopping(request.votes),
         excluded=excluded,
         classes=request.first_classes,
         controls=controls.images if controls else (),
@@ -83,6 +84,8 @@ def grids(request: GridsRequest, context: Context) -> Result:
     tally = {"candidates": len(candidates)}
     tally |= {f"left_out_{reason}": n for reason, n in sorted(asked.left_out.items())}
     tally["asked_about"] = len(asked.candidates)
+    if request.stop is not None:
+        tally["votes_saved"] = asked.votes_saved
     sizes = GridSizes(**{str(role): n for role, n in request.grid.items()})
     if request.special is not None and controls is not None:
         sets = [each for each in (pool, originals) if each is not None]

@@ -303,13 +303,13 @@ def _grids(
     tables: dict[int, list[list[int]]] = defaultdict(list)
     for grid, keys in sorted(of_grid.items()):
         listed = [assignments[key] for key in keys if key in counted]
-        selected: dict[str, int] = defaultdict(int)
+        by_image: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for key in keys:
             for vote in votes[key] if key in counted else ():
-                selected[vote.subject["image_id"]] += vote.answer == "selected"
-        rows = [[n, len(listed) - n] for n in selected.values()]
-        if len(listed) > 1:
-            tables[len(listed)] += rows
+                by_image[vote.subject["image_id"]][vote.answer != "selected"] += 1
+        rows = list(by_image.values())
+        for row in rows:
+            tables[sum(row)].append(row)
         seconds = [one.seconds for one in listed]
         times = [value for value in seconds if value is not None]
         found.append(
@@ -319,7 +319,7 @@ def _grids(
                 answers=len(listed),
                 left_out=len(keys) - len(listed),
                 accuracy=_mean([one.accuracy for one in listed]),
-                kappa=_kappa(rows) if len(listed) > 1 else None,
+                kappa=_kappa(rows),
                 least_seconds=min(times, default=None),
                 mean_seconds=_mean(seconds),
                 median_seconds=_median(seconds),
@@ -334,10 +334,11 @@ def _grids(
 
 
 def _kappa(rows: list[list[int]]) -> float | None:
-    """Fleiss's kappa; None where all answers are the same and chance explains them."""
+    """Fleiss's kappa; None where chance explains that all answers are the same, or none can differ."""
     from heldout.stats.agreement import fleiss_kappa
 
-    if len({answer for row in rows for answer, n in enumerate(row) if n}) < 2:
+    answers = {sum(row) for row in rows}
+    if len(answers) != 1 or answers == {1} or not all(map(sum, zip(*rows, strict=True))):
         return None
     return fleiss_kappa(rows)
 

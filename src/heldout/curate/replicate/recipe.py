@@ -14,6 +14,7 @@ from heldout.core.engine import Progress, no_progress
 from heldout.core.errors import NotApplicable, UserError
 from heldout.core.files import canonical_json, csv_text
 from heldout.core.request import RequestError
+from heldout.curate.crowd.stopping import BINS, USUAL_VOTES, State, StoppingRules
 from heldout.curate.recipe import (
     BuildContext,
     Guarantees,
@@ -25,7 +26,7 @@ from heldout.curate.recipe import (
     pool_in,
 )
 from heldout.curate.replicate.requests import ReplicateParameters
-from heldout.curate.replicate.samplers import BINS, ClassDraw, Rule, Sample, VotedCandidate, sample
+from heldout.curate.replicate.samplers import ClassDraw, Rule, Sample, VotedCandidate, sample
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.neighbours import Neighbours
 from heldout.data.judgements.resolution import resolved_duplicates
@@ -52,14 +53,10 @@ from heldout.data.testset.testset import TestSet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-USUAL_VOTES = 10
-"""Votes that a candidate needs where there are as many people."""
-SETTLED = "settled"
-"""Evidence of a vote: asking about the image has stopped, as its fate is decided."""
 EXCLUDED = "excluded.csv"
 """The document that has the reason against every candidate that may not be drawn."""
 FREQUENCY, VOTES, LOW, HIGH = "frequency", "votes", "frequency_low", "frequency_high"
-"""Columns of the set: selections over votes, how many votes, and Wilson's interval."""
+"""Columns of the set: how often an image is selected, how many votes, and the interval."""
 
 _STAGES = {
     "blacklisted": "not_blacklisted",
@@ -145,6 +142,7 @@ class Drawn:
     """What was drawn, and what it rests on.
 
     ``votes``        votes that a candidate needed; ``people`` how many people voted
+    ``rules``        when asking about an image stopped, if not with all votes
     ``frequencies``  (image, class) -> what people said
     ``targets``      by measure: down to which distance neighbours had to be looked at
     ``judged_pairs`` pairs of images that somebody judged
@@ -153,11 +151,24 @@ class Drawn:
     sample: Sample
     votes: int
     people: int
+    rules: StoppingRules | None
     frequencies: Mapping[tuple[str, str], SelectionFrequency]
     targets: Mapping[str, float]
     measures: tuple[str, ...]
     judged_pairs: int
     previous: Previous | None
+
+    def estimate(
+        self, said: SelectionFrequency | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """How often an image is selected, and the interval: unbiased if asking stopped by a rule."""
+        if said is None:
+            return None, None, None
+        if self.rules is not None:
+            rule, state = self.rules.of(said.class_id), _state(said)
+            if (interval := rule.interval(state)) is not None:
+                return rule.estimate(state), *interval
+        return said.frequency, said.low, said.high
 
     @property
     def stages(self) -> dict[str, int]:
@@ -213,11 +224,11 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
     frequencies = {(one.image_id, one.class_id): one for one in selection_frequency(votes)}
     people = len({vote.who for vote in votes})
     needed = _votes_needed(parameters, people)
-    settled = {
-        (vote.subject["image_id"], vote.subject["class_id"])
-        for vote in votes
-        if vote.evidence.get(SETTLED) is True
-    }
+    rules = parameters.stopping(needed)
+
+    def settled(said: SelectionFrequency | None) -> bool:
+        return bool(rules and said and rules.of(said.class_id).settled(_state(said)))
+
     exclusions = _value(sources, "exclusions", Exclusions)
     classes = _classes(pool)
     previous = _value(sources, "previous", Previous) if "previous" in sources else None
@@ -261,13 +272,16 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
                 image_id=image,
                 frequency=0.0 if said is None else said.frequency,
                 votes=0 if said is None else said.n,
-                settled=(image, label) in settled,
+                settled=settled(said),
                 blacklisted=image in blacklist,
                 near_duplicate=image in known.graph.removed,
                 unreviewed=image in unreviewed,
             )
         )
-    like = None if originals is None else _like(originals, frequencies, needed)
+    like = None
+    if originals is not None:
+        enough = {key: f for key, f in frequencies.items() if f.n >= needed or settled(f)}
+        like = _like(originals, enough)
     if parameters.sampler == "matched" and originals is not None and not any((like or {}).values()):
         raise NotApplicable(
             f"no image of {originals.name} has {needed} votes, so there is nothing to match",
@@ -293,6 +307,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         sample=made,
         votes=needed,
         people=people,
+        rules=rules,
         frequencies=frequencies,
         targets={name: limit for name, limit in sorted(limits.items()) if limit is not None},
         measures=tuple(sorted(limits)),
@@ -352,16 +367,18 @@ def _check_classes(known: Mapping[str, Any], parameters: ReplicateParameters) ->
 
 
 def _like(
-    originals: TestSet,
-    frequencies: Mapping[tuple[str, str], SelectionFrequency],
-    needed: int,
+    originals: TestSet, frequencies: Mapping[tuple[str, str], SelectionFrequency]
 ) -> dict[str, list[float]]:
-    """Class -> the frequencies of its images in the original set that have enough votes."""
+    """Class -> the frequencies of its images in the original set."""
     found: dict[str, list[float]] = {}
     for label, images in images_by_class(originals).items():
         said = (frequencies.get((image, label)) for image in images)
-        found[label] = [one.frequency for one in said if one is not None and one.n >= needed]
+        found[label] = [one.frequency for one in said if one is not None]
     return found
+
+
+def _state(said: SelectionFrequency) -> State:
+    return said.n - said.selected, said.selected
 
 
 def _words(name: str) -> str:
@@ -437,11 +454,12 @@ def _with_columns(
     said = [
         drawn.frequencies.get((image, classes[image])) for image in images["image_id"].to_pylist()
     ]
+    frequency, low, high = zip(*map(drawn.estimate, said), strict=True)
     made: dict[str, pa.Array] = {
-        FREQUENCY: pa.array([one and one.frequency for one in said], pa.float64()),
+        FREQUENCY: pa.array(frequency, pa.float64()),
         VOTES: pa.array([one.n if one else 0 for one in said], pa.int64()),
-        LOW: pa.array([one and one.low for one in said], pa.float64()),
-        HIGH: pa.array([one and one.high for one in said], pa.float64()),
+        LOW: pa.array(low, pa.float64()),
+        HIGH: pa.array(high, pa.float64()),
     }
     if reviews:
         marks = [reviews[classes[image]] for image in images["image_id"].to_pylist()]
@@ -484,6 +502,13 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
     if drawn.votes:
         found.append(
             f"a candidate needed {drawn.votes} votes; {drawn.people:,} people voted on these images"
+        )
+    if drawn.rules is not None:
+        fewer = sum(drawn.frequencies[row].n < drawn.votes for row in made.rows)
+        found.append(
+            f"asking about an image stopped by a rule ({fewer:,} of {len(made.rows):,} have fewer "
+            f"votes): images were drawn by their share of votes, and the column {FREQUENCY} is "
+            "without the bias that stopping gives to it"
         )
     if drawn.measures:
         near = (

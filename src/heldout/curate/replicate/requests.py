@@ -10,13 +10,13 @@ from heldout.core.request import (
     Out,
     Plan,
     Replace,
-    Request,
     RequestError,
     Seed,
     argument,
     option,
     unused,
 )
+from heldout.curate.crowd.stopping import BINS, OTHERS, USUAL_VOTES, StoppingRequest
 
 Frequency = Annotated[
     float,
@@ -24,7 +24,7 @@ Frequency = Annotated[
 ]
 
 
-class ReplicateParameters(Request, frozen=True, kw_only=True):
+class ReplicateParameters(StoppingRequest, frozen=True, kw_only=True):
     """How images are drawn by class, and what excludes a candidate."""
 
     sampler: Annotated[
@@ -69,12 +69,28 @@ class ReplicateParameters(Request, frozen=True, kw_only=True):
         if self.sampler != "matched":
             unused(self, mode, "upward")
         if self.sampler == "random":
-            unused(self, mode, "votes")
+            unused(self, mode, "votes", "stop")
         for label, least in self.thresholds.items():
             if not 0 <= least <= 1:
                 raise RequestError(
                     f"{{thresholds}} gives {label} {least:g}", fix="give a frequency, 0 to 1"
                 )
+        rules = self.stopping(self.votes or USUAL_VOTES)
+        for label in (OTHERS, *self.thresholds, *(rules.by_class if rules else ())):
+            decided = rules.of(label).cuts if rules else ()
+            if decided and (self.sampler == "top" or not self._cuts(label) <= {*decided}):
+                listed = ", ".join(map(str, decided))
+                raise RequestError(
+                    f"{{stop}} decides about frequencies of {listed}, and {mode} asks for others",
+                    fix="give the rule that fits the sampler, or width=0.4",
+                )
+
+    def _cuts(self, label: str) -> set[float]:
+        """The frequencies that matter for whether an image of a class is drawn."""
+        if self.sampler == "matched":
+            return {*BINS}
+        own = self.thresholds.get(label, self.threshold)
+        return {own} if self.sampler == "threshold" else set()
 
 
 class ReplicateRequest(ReplicateParameters, frozen=True, kw_only=True):

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 from heldout.core.errors import UserError
+from heldout.curate.crowd.stopping import BINS
 from heldout.data.testset.hashing import row_hash
 
 Sampler = Literal["threshold", "matched", "top", "random", "annotated"]
@@ -33,8 +34,6 @@ SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)
 Reason = Literal["blacklisted", "few_votes", "below_threshold", "near_duplicate", "unreviewed"]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 """Why a candidate may not be drawn, in the published order; the first that holds counts."""
-BINS = (0.2, 0.4, 0.6, 0.8)
-"""Where bins of frequencies end: [0, 0.2), [0.2, 0.4), …, [0.8, 1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class VotedCandidate:
     """What is known of one candidate for its class.
 
     ``frequency``  selections over votes; 0 without votes
-    ``settled``    adaptive stopping has decided about it, however few its votes are
+    ``settled``    asking about it has stopped by a rule, however few its votes are
     """
 
     image_id: str

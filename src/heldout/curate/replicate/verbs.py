@@ -11,6 +11,7 @@ from heldout.core.context import Context, Result
 from heldout.core.records import Count, Table, counts
 from heldout.core.workspace import Workspace
 from heldout.curate.build import build_recipe, build_result
+from heldout.curate.crowd.stopping import BINS
 from heldout.curate.recipe import RecipeInput, Source
 from heldout.curate.replicate.recipe import (
     Drawn,
@@ -21,7 +22,7 @@ from heldout.curate.replicate.recipe import (
     votes_source,
 )
 from heldout.curate.replicate.requests import ReplicateRequest
-from heldout.curate.replicate.samplers import BINS, ClassDraw
+from heldout.curate.replicate.samplers import ClassDraw
 from heldout.data.judgements.for_testset import judgements_about, votes_about
 from heldout.data.judgements.neighbours import saved_searches
 from heldout.data.published.imagenetv2_revisions import (
