@@ -27,6 +27,8 @@ from heldout.curate.crowd.stopping import (
     fitted_rules,
     states,
 )
+from heldout.data.published.answers import read_real_panel
+from heldout.data.testset.hashing import row_hash, uniform
 from heldout.stats.intervals import clopper_pearson, wilson
 
 TEXTS = [
@@ -266,3 +268,61 @@ def test_rules_by_class_come_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="class -> rule"):
         path.write_text("[1]")
         make(StoppingRequest, {"stop": str(path)})
+
+
+@pytest.mark.shared
+def test_votes_saved_on_the_answers_behind_real(shared_data: Path) -> None:
+    """Five answers a question, three answers: over all their orders, exactly."""
+    panel = read_real_panel(shared_data / "mistakes/real/raters.npz")
+    order = [panel.answers.index(answer) for answer in ("wrong", "unclear", "correct")]
+    counts = [tuple(row) for row in panel.counts()[:, order].tolist()]
+    subjects = [json.loads(text) for text in panel.subjects]
+    whole = {(n, m, 5 - n - m) for n in range(6) for m in range(6 - n)}
+
+    def certain(state: State) -> bool:
+        return state[2] >= 3 or state[0] + state[1] >= 3
+
+    def played(rule: StoppingRule) -> dict[State, tuple[float, float]]:
+        """By state of all votes: votes on average, and the share of orders that end as a yes."""
+        found = {}
+        for end in whole:
+            left = {(0, 0, 0): 1.0}
+            votes = yes = 0.0
+            for n in range(6):
+                after: dict[State, float] = {}
+                for state, chance in left.items():
+                    if n and rule.settled(state):
+                        votes += chance * n
+                        yes += chance * fate(state, CUTS)
+                        continue
+                    for answer in range(3):
+                        if more := end[answer] - state[answer]:
+                            following = tuple(k + (answer == a) for a, k in enumerate(state))
+                            after[following] = after.get(following, 0.0) + chance * more / (5 - n)
+                left = after
+            found[end] = votes, yes
+        return found
+
+    def saved_and_agreed(
+        rules: StoppingRules, rows: list[tuple[str, State]]
+    ) -> tuple[float, float, float]:
+        of_rule = {rule: played(rule) for rule in {rules.of(label) for label, _ in rows}}
+        ends = [(state, *of_rule[rules.of(label)][state]) for label, state in rows]
+        agreed = [yes for state, _, yes in ends if state[2] >= 3]
+        wrong = [yes for state, _, yes in ends if state[2] < 3]
+        votes = sum(n for _, n, _ in ends)
+        return 1 - votes / (5 * len(ends)), sum(agreed) / len(agreed), sum(wrong) / len(wrong)
+
+    rows = [(s["class_id"], state) for s, state in zip(subjects, counts, strict=True)]
+    four = frozenset(s for s in states(5, 3) if s == (2, 0, 0) or certain(s))
+    saved, yes, wrong = saved_and_agreed(StoppingRules(StoppingRule(5, four, answers=3)), rows)
+    assert (round(100 * saved, 1), round(100 * yes, 1), wrong) == (50.1, 98.7, 0.0)
+    half = uniform(row_hash([s["image_id"] for s in subjects], seed=0)) < 0.5
+    finished: dict[str, list[State]] = {}
+    for (label, state), chosen in zip(rows, half, strict=True):
+        if chosen:
+            finished.setdefault(label, []).append(state)
+    fitted = fitted_rules(finished, cuts=CUTS, price=300)
+    others = [row for row, chosen in zip(rows, half, strict=True) if not chosen]
+    saved, yes, wrong = saved_and_agreed(fitted, others)
+    assert saved >= 0.48 and yes >= 0.99 and wrong == 0.0
