@@ -95,19 +95,19 @@ class Votes:
         return np.bincount(self.cell, given, minlength=len(self.cells)).astype(np.float64)
 
     @cached_property
-    def mixtures(self) -> list[tuple[npt.NDArray[np.bool_], Votes, BetaMixture]]:
-        """Betas fitted to all images, and to all but a twentieth of them (of clusters) at a time.
-
-        Which images, their votes, and the fit; the later ones start from the first.
-        """
+    def leave_outs(self) -> npt.NDArray[np.bool_]:
+        """Which images a fit rests on; (21, images): all, then all but a twentieth at a time."""
         group = (np.arange(len(self)) if self.cluster is None else self.cluster) % _GROUPS
-        found: list[tuple[npt.NDArray[np.bool_], Votes, BetaMixture]] = []
-        for left_out in (None, *range(_GROUPS)):
-            rows = np.ones(len(self), bool) if left_out is None else group != left_out
-            votes = Votes(self.selected[rows], self.n[rows])
-            start = found[0][2] if found else None
-            found.append((rows, votes, beta_mixture(votes.cells, votes.sums(), start)))
-        return found
+        without = group != np.arange(_GROUPS)[:, None]
+        return np.concatenate([np.ones((1, len(self)), bool), without])
+
+    @cached_property
+    def masses(self) -> FloatArray:
+        """Mass of the fitted mixture of Betas in each part of [0, 1], for each of the leave-outs."""
+        counts = np.array([self.sums(rows) for rows in self.leave_outs])
+        whole = beta_mixture(self.cells, counts[:1])
+        found = beta_mixture(self.cells, counts, start=whole)
+        return found.masses()
 
 
 class Adjusted(NamedTuple):
@@ -344,63 +344,83 @@ def polynomial(original: Votes, pool: Votes, right: FloatArray) -> Adjusted:
 
 
 class BetaMixture(NamedTuple):
-    """A mixture of Betas; ``weights``, ``a``, ``b`` (components,), and the mean log likelihood of
-    the votes after every round of the fit, which never falls."""
+    """Mixtures of Betas; ``weights``, ``a``, ``b`` (fits, components), and ``likelihood``, the mean
+    log likelihood of the votes after every round of the fit, (rounds, fits): it never falls."""
 
     weights: FloatArray
     a: FloatArray
     b: FloatArray
-    likelihood: tuple[float, ...]
+    likelihood: FloatArray
 
     def masses(self, grid: int = _GRID) -> FloatArray:
-        """The mass in each of so many equal parts of [0, 1]."""
+        """The mass in each of so many equal parts of [0, 1]; (fits, grid)."""
         from scipy.special import betainc
 
         edges = np.linspace(0.0, 1.0, grid + 1)
-        return np.diff(betainc(self.a, self.b, edges[:, None]) @ self.weights)
+        below = betainc(self.a[:, :, None], self.b[:, :, None], edges)
+        return np.diff(np.einsum("fj,fjg->fg", self.weights, below), axis=1)
+
+
+def _starts() -> BetaMixture:
+    """Narrow to wide Betas around low, middle and high frequencies."""
+    means, sizes = np.array([0.25, 0.6, 0.9]), np.array([[2.0], [8.0], [30.0]])
+    equal = np.full((len(sizes), _COMPONENTS), 1.0 / _COMPONENTS)
+    return BetaMixture(equal, means * sizes, (1 - means) * sizes, np.empty(0))
 
 
 def beta_mixture(
     cells: npt.NDArray[np.int64],
     counts: FloatArray,
+    *,
     start: BetaMixture | None = None,
-    rounds: int = 300,
-    enough: float = 1e-7,
+    rounds: int = 200,
+    enough: float = 1e-6,
 ) -> BetaMixture:
-    """The mixture of Betas under which these counts of votes are likely: expectation-maximisation.
+    """The mixture of Betas under which counts of votes are likely: expectation-maximisation.
 
-    Starts are fixed (narrow to wide Betas around low, middle and high frequencies), and the
-    likeliest end is taken. The parameters of a Beta take one step of Minka's fixed point a round,
-    which never lowers the likelihood.
+    ``counts``  (fits, cells): one fit for each row, side by side
+    ``start``   one mixture from which all fits start; without it one fit has fixed starts, of which
+                the likeliest end is taken
+
+    The parameters of a Beta take one step of Minka's fixed point a round, which never lowers the
+    likelihood. Fits stop once none gains ``enough`` per image.
     """
-    if start is None:
-        means = np.array([0.25, 0.6, 0.9])
-        equal = np.full(_COMPONENTS, 1.0 / _COMPONENTS)
-        starts = [BetaMixture(equal, means * c, (1 - means) * c, ()) for c in (2.0, 8.0, 30.0)]
-        ends = [beta_mixture(cells, counts, one, rounds, enough) for one in starts]
-        return max(ends, key=lambda end: end.likelihood[-1])
     from scipy.special import betaln, gammaln, logsumexp, psi
 
+    begin = _starts() if start is None else start
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    fits = max(len(shares), len(begin.a))
+    shares = np.broadcast_to(shares, (fits, len(cells)))[:, :, None]
     k, n = cells.T.astype(np.float64)[:, :, None]
     choose = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
-    weights, a, b, _ = start
-    shares = counts / counts.sum()
-    likelihood: list[float] = []
+    weights, a, b = (
+        np.broadcast_to(part, (fits, _COMPONENTS))[:, None] for part in begin[:3]
+    )  # (fits, 1, components)
+    likelihood: list[FloatArray] = []
     while True:
         logs = np.log(weights) + choose + betaln(k + a, n - k + b) - betaln(a, b)
-        total = logsumexp(logs, axis=1, keepdims=True)
-        likelihood.append(float(shares @ total[:, 0]))
-        gained = len(likelihood) < 2 or likelihood[-1] - likelihood[-2] > enough
+        total = logsumexp(logs, axis=2, keepdims=True)
+        likelihood.append((shares * total).sum(axis=(1, 2)))
+        gained = len(likelihood) < 2 or (likelihood[-1] - likelihood[-2] > enough).any()
         if not gained or len(likelihood) > rounds:
-            return BetaMixture(weights, a, b, tuple(likelihood))
-        member = shares[:, None] * np.exp(logs - total)
-        weights = np.maximum(member.sum(axis=0), 1e-12)
-        weights /= weights.sum()
-        both = (member * (psi(n + a + b) - psi(a + b))).sum(axis=0)
+            break
+        member = shares * np.exp(logs - total)
+        weights = np.maximum(member.sum(axis=1, keepdims=True), 1e-12)
+        weights = weights / weights.sum(axis=2, keepdims=True)
+        both = (member * (psi(n + a + b) - psi(a + b))).sum(axis=1, keepdims=True)
         a, b = (
-            np.clip(old * (member * (psi(hits + old) - psi(old))).sum(axis=0) / both, 1e-3, 1e4)
+            np.clip(
+                old * (member * (psi(hits + old) - psi(old))).sum(axis=1, keepdims=True) / both,
+                1e-3,
+                1e4,
+            )
             for hits, old in ((k, a), (n - k, b))
         )
+    found = BetaMixture(weights[:, 0], a[:, 0], b[:, 0], np.array(likelihood))
+    if start is not None:
+        return found
+    best = [int(found.likelihood[-1].argmax())]
+    return BetaMixture(found.weights[best], found.a[best], found.b[best], found.likelihood[:, best])
 
 
 def spline(s: FloatArray) -> FloatArray:
@@ -415,32 +435,37 @@ def spline(s: FloatArray) -> FloatArray:
     return np.asarray(BSpline.design_matrix(s, knots, 3).toarray(), dtype=np.float64)
 
 
-def spline_accuracy(votes: Votes, hits: FloatArray, masses: FloatArray) -> FloatArray:
-    """P(right | s, pool) on the grid of ``masses``, as a spline with values in [2e-6, 1].
+def spline_accuracy(chance: FloatArray, hits: FloatArray, masses: FloatArray) -> FloatArray:
+    """P(right | s, pool) on a grid, as a spline with values in [2e-6, 1].
 
-    Least squares over cells of ``P(right, k of n)`` against the integral of
-    ``Bin(k; n, s) spline(s) p(s)``; ``hits`` (cells,) are the images of a cell that are right.
+    Least squares over cells of ``P(right, k of n)``, ``hits``, against the integral of
+    ``P(k of n | s) spline(s) p(s)``: ``chance`` is (cells, grid), ``masses`` that of ``p`` (grid,).
     """
     from scipy.optimize import lsq_linear
+
+    basis = spline((np.arange(len(masses)) + 0.5) / len(masses))
+    bounds = (_LEAST_ACCURACY, 1.0)
+    found = lsq_linear((chance * masses) @ basis, hits, bounds=bounds, tol=1e-12)
+    return np.asarray(basis @ found.x)
+
+
+def vote_chances(votes: Votes, grid: int = _GRID) -> FloatArray:
+    """P(n votes) P(k of n | s) for each cell, at the middle of each part of [0, 1]; (cells, grid)."""
     from scipy.stats import binom
 
-    s = (np.arange(len(masses)) + 0.5) / len(masses)
     selected, n = votes.cells.T
-    # Cells of one n share the images with that many votes.
     of_n = np.array([votes.sums()[n == size].sum() for size in n]) / len(votes)
-    chance = binom.pmf(selected[:, None], n[:, None], s) * masses
-    design = of_n[:, None] * (chance @ spline(s))
-    found = lsq_linear(design, hits / len(votes), bounds=(_LEAST_ACCURACY, 1.0), tol=1e-12)
-    return np.asarray(spline(s) @ found.x)
+    s = (np.arange(grid) + 0.5) / grid
+    return np.asarray(of_n[:, None] * binom.pmf(selected[:, None], n[:, None], s))
 
 
 def beta_binomial(original: Votes, pool: Votes, right: FloatArray) -> Adjusted:
     """Mixtures of Betas and a spline, as published; its error from 20 fits without a twentieth each."""
+    chance = vote_chances(pool)
     found = []
-    for (_, _, ours), (rows, votes, theirs) in zip(original.mixtures, pool.mixtures, strict=True):
-        masses = ours.masses()
-        accuracy = spline_accuracy(votes, votes.sums(right[rows]), theirs.masses())
-        found.append(float(masses @ accuracy / masses.sum()))
+    for ours, theirs, rows in zip(original.masses, pool.masses, pool.leave_outs, strict=True):
+        accuracy = spline_accuracy(chance, pool.sums(right * rows) / rows.sum(), theirs)
+        found.append(float(ours @ accuracy / ours.sum()))
     value, without = found[0], np.array(found[1:])
     variance = (_GROUPS - 1) / _GROUPS * np.square(without - without.mean()).sum()
     return Adjusted(value, float(np.sqrt(variance)), _GROUPS - 1.0)
