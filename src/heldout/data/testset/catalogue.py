@@ -104,12 +104,13 @@ def find_testset(workspace: Workspace, name: str) -> TestSet:
     """The test set that an argument means.
 
     A name, an alias, a path to a test set's folder, or a spec such as ``compose:FILE.toml``, whose
-    set is made in memory.
+    set is made in memory. A pool is found by its name too, after the test sets: models are run and
+    scored on candidates before any are drawn.
     """
     opener = opener_of(name)
     if opener is not None:
         return opener(workspace, name.partition(":")[2])
-    return load(find_folder(workspace, name))
+    return load(find_folder(workspace, name, pools=True))
 
 
 def load_testset(

@@ -154,6 +154,15 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
             rare=True,
         ),
     ] = ()
+    adjust_to: (
+        Annotated[
+            str,
+            option(
+                "Also the accuracy at the true selection frequencies of this set; both have votes."
+            ),
+        ]
+        | None
+    ) = None
 
     def check(self) -> None:
         """Pooled predictions score revisions of a set as a whole."""
@@ -175,6 +184,7 @@ class ScoreRequest(Scoring, frozen=True, kw_only=True):
                 "superclasses",
                 "peers",
                 "seen_together",
+                "adjust_to",
             )
             unused(self, "predictions of other sets", *names)
 

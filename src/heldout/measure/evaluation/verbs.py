@@ -49,6 +49,7 @@ from heldout.measure.score.compare import (
 from heldout.measure.score.fits import AXES, fit_lines, fit_points, read_population
 from heldout.measure.score.measure import Measured, measure
 from heldout.measure.score.records import Comparison
+from heldout.measure.score.selection_adjusted import adjusted_scores, held_out_record, voted_sets
 from heldout.models.adapters import Model, parse_model_args
 from heldout.models.adapters.user_code import check_models
 from heldout.models.predictions import PredictionStore, StoredRun
@@ -199,7 +200,36 @@ def score(request: ScoreRequest, context: Context) -> Result:
     """The same evaluation, of what is stored."""
     if request.pooled:
         return score_pooled(request, context)
-    return measure_outputs(resolve(request, context))
+    job = resolve(request, context)
+    if request.adjust_to is None:
+        return measure_outputs(job)
+    return _adjusted(job, request.adjust_to)
+
+
+def _adjusted(job: Evaluation, to: str) -> Result:
+    """The scores, and on each other set the accuracy at the true selection frequencies of one."""
+    context = job.context
+    original = context.find(to, find_testset)
+    pools = [one for one in job.testsets if one.card.content_hash != original.card.content_hash]
+    if not pools:
+        raise UserError(
+            f"there is no pool beside {original.name} to adjust", fix="name one with -t"
+        )
+    voted = [
+        voted_sets(pool, original, context.workspace.judgements, cluster=job.cluster(pool))
+        for pool in pools
+    ]
+    results = measure_outputs(job)
+    found: list[Any] = []
+    for sets in voted:
+        measured = [item for item in results.measured if item.testset is sets.pool]
+        found += adjusted_scores(measured, sets, level=job.request.level)
+        found.append(held_out_record(sets, level=job.request.level))
+        for line in sets.lines:
+            context.note(line)
+    results.records = (*results.records, *found)
+    results.brief = [*(results.brief or ()), *found]
+    return results
 
 
 def _measured(job: Evaluation) -> Iterator[Measured]:
