@@ -220,10 +220,11 @@ class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
 
 
 class GraphRequest(Request, frozen=True, kw_only=True):
-    """Show the subsets of a class and their communities; without a class, statistics of the set.
+    """Show the subsets of a class, or statistics of all.
 
-    Files that are named with -o are written by their ending: a page to look around in (.html), a
-    picture (.svg, .png) or the graph itself (.json). Statistics are a page.
+    Of a class also how its subsets overlap, and their communities. Files that are named with -o are
+    written by their ending: a page to look around in (.html), a picture (.svg, .png) or the graph
+    itself (.json); statistics are a page.
     """
 
     testset: ContextsSet
