@@ -112,6 +112,11 @@ def test_a_table_made_by_hand_needs_only_what_was_asked(tmp_path: Path) -> None:
             "question,image_id,class_id,answer,who,when\nvote,a,c,selected,w,1 May\n",
             "line 2.*not a time",
         ),
+        (
+            "x.csv",
+            "question,image_id,class_id,answer,who\nvote,a,c,selected,w\nvote,a,d,selectd,w\n",
+            "line 3: 'selectd' does not answer vote",
+        ),
         ("x.parquet", "PAR1 this is not Parquet", "cannot be read as Parquet"),
     ],
 )
@@ -128,6 +133,16 @@ def test_a_bad_file_is_named_with_the_line_and_the_fix(
         with pytest.raises(BadFile):
             store.import_file(path)
         assert store.count() == 0
+
+
+def test_two_images_of_a_pair_may_stand_in_either_order(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text("question,image_id,other_id,answer,who\nduplicate,b,a,different,w\n")
+    (made,) = read_judgements(path)
+    assert made.subject == {"image_id": "a", "other_id": "b"}
+    path.write_text("question,image_id,other_id,answer,who\nduplicate,a,a,different,w\n")
+    with pytest.raises(BadFile, match="line 2: image 'a' is paired with itself"):
+        list(read_judgements(path))
 
 
 def test_files_that_are_not_there_or_not_of_a_known_kind(tmp_path: Path) -> None:

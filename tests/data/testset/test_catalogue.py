@@ -46,6 +46,8 @@ def test_what_cannot_be_found_says_what_there_is(workspace: Workspace) -> None:
         find_testset(workspace, "dogs")
     with pytest.raises(NotFound, match="import"):
         find_testset(Workspace(workspace.root / "none"), "dogs")
+    with pytest.raises(NotFound, match="no file lists/dogs.json"):
+        find_testset(workspace, "lists/dogs.json")
     with pytest.raises(UserError, match="alias of pets-a-1, pets-b-2"):
         find_testset(workspace, "both")
 

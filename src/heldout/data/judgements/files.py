@@ -17,9 +17,11 @@ from heldout.core.files import atomic_path, csv_cells, csv_text_of, existing_fil
 from heldout.core.tables import parquet_batches, read_parquet
 from heldout.data.judgements.judgement import (
     FIELDS,
+    QUESTIONS,
     Judgement,
     from_texts,
     json_text,
+    pair_subject,
     to_texts,
 )
 
@@ -45,7 +47,8 @@ def read_judgements(
 
     Files made by hand may leave columns out: ``judgement_id`` is then made from the content,
     ``source`` is the file's name, ``question`` the argument, and without a ``subject`` every
-    column that the table does not know is one of the subject's ids (``image_id``, ``class_id``).
+    column that the table does not know is one of the subject's ids (``image_id``, ``class_id``);
+    two images of a pair may stand in either order.
     Rows that nobody has answered are refused, or passed over where their places are collected in
     ``unanswered``.
     """
@@ -54,9 +57,12 @@ def read_judgements(
             unanswered.append(where)
             continue
         try:
-            yield _judgement(row, question=question, source=path.name)
+            judgement = _judgement(row, question=question, source=path.name)
+            if judgement.question in QUESTIONS:
+                QUESTIONS[judgement.question].check(judgement)
         except UserError as error:
             raise BadFile(path, f"{where}: {error.message}", fix=error.fix) from None
+        yield judgement
 
 
 def rows_of_file(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -84,6 +90,8 @@ def _judgement(row: Mapping[str, Any], *, question: str | None, source: str) -> 
             for name, value in row.items()
             if name not in FIELDS and name != "schema_version" and value not in (None, "")
         }
+        if set(subject) == {"image_id", "other_id"}:
+            subject = pair_subject(str(subject["image_id"]), str(subject["other_id"]))
         fields["subject"] = json_text(subject, "subject")
     fields["question"] = fields["question"] or question
     if "source" not in row:

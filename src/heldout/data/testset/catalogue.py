@@ -83,6 +83,8 @@ def find_folder(workspace: Workspace, name: str, *, pools: bool = False) -> Path
         raise NotFound(
             f"{name} is a folder, not a test set yet", fix=f"heldout import testset {name}"
         )
+    if name.endswith((".json", ".jsonl", ".csv", ".parquet")):  # where a list may be named too
+        raise NotFound(f"no file {name}", fix="correct the path, or name a test set")
     known = ", ".join(entry.card.name for entry in entries)
     raise NotFound(
         f"no test set {name!r} in {workspace.testsets}",
