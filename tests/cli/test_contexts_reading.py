@@ -120,6 +120,54 @@ def test_scores_by_subset_community_class_and_distance(
     assert any(r.get("name") == "class_mean" for r in whole.json)
 
 
+def test_statistics_of_a_set_and_their_page(run: Run, pets: TestSet, tmp_path: Path) -> None:
+    ran = run("contexts", "graph", "pets", "-o", "s.html", "-w", "w", "--json")
+    assert ran.code == 0, ran.err
+    members: dict[str, set[str]] = defaultdict(set)
+    for row in pets.memberships.to_pylist():
+        if row["column"] == "subset":
+            members[row["value"]].add(row["image_id"])
+    sizes = sorted(map(len, members.values()))
+    (totals,) = [r for r in ran.json if r["record"] == "contexts"]
+    assert (totals["subsets"], totals["images"]) == (len(members), len(pets))
+    assert totals["images_per_subset"] == pytest.approx(sum(sizes) / len(sizes))
+    assert (totals["least"], totals["most"], totals["memberships"]) == (
+        sizes[0],
+        sizes[-1],
+        sum(sizes),
+    )
+    classes = {r["subject"]: r for r in ran.json if r["record"] == "class in context"}
+    assert totals["classes"] == len(classes)
+    assert totals["subsets_per_class"] == pytest.approx(len(members) / len(classes))
+    named: dict[str, set[str]] = defaultdict(set)  # candidates: all that a class was seen with
+    for name, ids in candidates().items():
+        named[name.split("(")[0]] |= ids
+    for name, row in classes.items():
+        own = {subset: ids for subset, ids in members.items() if subset.startswith(f"{name}(")}
+        images = set().union(*own.values())
+        assert (row["subsets"], row["images"]) == (len(own), len(images))
+        assert row["median_images"] == np.median([len(ids) for ids in own.values()])
+        assert len(own[row["largest"]]) == row["largest_images"] == max(map(len, own.values()))
+        assert row["coverage"] == pytest.approx(len(images) / len(named[name]))
+    counted = {r["name"]: r["value"] for r in ran.json if r["record"] == "count"}
+    assert counted["subsets_kept"] == len(members)
+    page = (tmp_path / "s.html").read_text(encoding="utf-8")
+    assert "pets: images in context" in page
+    for row in classes.values():
+        assert f"{row['largest']}, {row['largest_images']}" in page
+    ran = run("contexts", "graph", "pets", "-w", "w")
+    assert "subsets of a class" in ran.out
+    for more, said in (
+        (("-o", "s.svg"), "statistics of a set are a page"),
+        (("--threshold", "0.3"), "--threshold has no use with statistics"),
+    ):
+        ran = run("contexts", "graph", "pets", *more, "-w", "w")
+        assert ran.code == 2 and said in ran.err
+    (tmp_path / "w/testsets/pets/statistics.json").unlink()
+    ran = run("contexts", "graph", "pets", "-w", "w")
+    assert ran.code == 2 and "pets has no statistics.json: name a set" in ran.err
+
+
 def test_a_class_that_is_not_there_is_refused_and_not_scored_as_all(
     run: Run, pets: TestSet
 ) -> None:

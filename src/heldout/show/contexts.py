@@ -1,9 +1,13 @@
-"""What is drawn of images in context: the graph of a class, and the report of scores over subsets."""
+"""What is drawn of images in context: statistics, the graph of a class, scores over subsets."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from heldout import __version__
 from heldout.core.context import Context, Result
-from heldout.core.files import write_json
+from heldout.core.files import write_json, write_text
+from heldout.curate.contexts.describe import ContextStatistics
 from heldout.curate.contexts.requests import GraphRequest, ScoreContextsRequest
 from heldout.curate.contexts.subsets import COLUMN
 from heldout.curate.contexts.verbs import DrawnGraph
@@ -11,17 +15,24 @@ from heldout.measure.score.estimate import scores
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.records import Score
 from heldout.measure.score.slices import parse_slice
+from heldout.show.embed import render
 from heldout.show.graph import GraphData, Node, write_graph
 from heldout.show.page import write_report
 from heldout.show.report import report_data
 from heldout.show.thumbnails import spread_over, thumbnails
+from heldout.show.wording import count
 
 _EACH, _MOST = 12, 480
 """Thumbnails of a subset, and of all, at most."""
 
 
 def write_graphs(request: GraphRequest, result: Result, context: Context) -> None:
-    """Write the graph of a class to the files that are asked for, by their endings."""
+    """Write the graph of a class, or statistics, to the files that are asked for, by their endings."""
+    if isinstance(result.drawn, ContextStatistics):
+        for path in request.outs:
+            write_text(path, render_statistics(result.drawn))
+            context.say(f"wrote {path}")
+        return
     drawn: DrawnGraph = result.drawn
     pictures = [path for path in request.outs if path.suffix.lower() != ".json"]
     data = graph_data(drawn) if pictures else None
@@ -31,6 +42,61 @@ def write_graphs(request: GraphRequest, result: Result, context: Context) -> Non
         else:
             write_graph(data, path)
         context.say(f"wrote {path}")
+
+
+_COUNTS = (
+    ("candidate subsets", "subsets", "subjects", "images"),
+    ("of enough images", "subsets_at_minimum", "subjects_at_minimum", "images_at_minimum"),
+    ("of classes with enough subsets", "subsets_kept", "classes_above_minimum", "images_kept"),
+)
+"""Rows of the table that leads from candidates to the set: subsets, classes and images."""
+
+
+def render_statistics(found: ContextStatistics) -> str:
+    """The page of a set's statistics: one file that needs nothing but itself, and no script at all."""
+    totals = found.totals
+    return render(
+        "context_statistics.html.j2",
+        "report.css",
+        title=f"{totals.testset}: images in context",
+        tiles=[
+            ("images", count(totals.images)),
+            ("classes", count(totals.classes)),
+            ("subsets", count(totals.subsets)),
+            ("subsets of a class, mean", f"{totals.subsets_per_class:.1f}"),
+            ("images of a subset, mean", f"{totals.images_per_subset:.1f}"),
+        ],
+        steps=[
+            (name, *(count(found.counts[key]) for key in keys))
+            for name, *keys in _COUNTS
+            if all(key in found.counts for key in keys)
+        ],
+        histograms=[
+            ("Images of a subset", "subsets", doubling_bins(found.sizes)),
+            (
+                "Subsets of a class",
+                "classes",
+                doubling_bins(np.array([row.subsets for row in found.classes])),
+            ),
+        ],
+        classes=found.classes,
+        most=max(row.images for row in found.classes),
+        version=__version__,
+    )
+
+
+def doubling_bins(values: np.ndarray) -> list[tuple[str, int]]:
+    """How many values lie in each bin, the first from the least value on, each twice as wide.
+
+    >>> doubling_bins(np.array([25, 30, 49, 50, 210]))
+    [('25–49', 3), ('50–99', 1), ('100–199', 0), ('200–399', 1)]
+    """
+    found, low = [], max(int(values.min()), 1)
+    while low <= values.max():
+        inside = int(((values >= low) & (values < 2 * low)).sum())
+        found.append((f"{low}–{2 * low - 1}" if low > 1 else "1", inside))
+        low *= 2
+    return found
 
 
 def graph_data(drawn: DrawnGraph) -> GraphData:

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from heldout.core.engine.executors import worker_count
+from heldout.core.errors import NotFound
 from heldout.core.records import Table
+from heldout.core.schema import read_facts
 from heldout.curate.contexts.distance import Profiles, divergence, make_profiles, plain_divergences
 from heldout.curate.contexts.graph import (
     Communities,
@@ -22,9 +25,10 @@ from heldout.curate.contexts.graph import (
     shared_images,
 )
 from heldout.curate.contexts.requests import ContextsParameters
-from heldout.curate.contexts.subsets import Candidates, Subsets
+from heldout.curate.contexts.subsets import Candidates, Subsets, read_subsets
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.published.metashift import join_subset_name
+from heldout.data.testset.testset import TestSet
 
 
 @dataclass(frozen=True)
@@ -310,3 +314,117 @@ def statistics(found: Candidates, space: LabelSpace, classes: Mapping[str, str])
         "classes": sorted(rows, key=lambda row: (-int(str(row["images"])), str(row["subject"]))),
         "merged": {word: list(meant) for word, meant in sorted(found.merged.items())},
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextTotals:
+    """What a set of subsets amounts to; ``least``, ``median`` and ``most`` images of a subset."""
+
+    record: ClassVar[str] = "contexts"
+    table: ClassVar[Table] = Table(
+        "{testset}",
+        (
+            *("classes:,", "subsets:,", "images:,", "subsets of a class=subsets_per_class:.1f"),
+            *("images of a subset=images_per_subset:.1f", "least:,", "median:.0f", "most:,"),
+        ),
+    )
+    testset: str
+    classes: int
+    subsets: int
+    images: int
+    memberships: int
+    subsets_per_class: float
+    images_per_subset: float
+    least: int
+    median: float
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextClass:
+    """A class: its subsets, and the share of its images (``coverage``) that are in one of them."""
+
+    record: ClassVar[str] = "class in context"
+    table: ClassVar[Table] = Table(
+        "{testset}: classes, the share of their images that is in a subset in percent",
+        (
+            *("class=subject", "subsets:,", "images:,", "in a subset=coverage:%1"),
+            *("median subset=median_images:.0f", "largest", "its images=largest_images:,"),
+        ),
+    )
+    testset: str
+    class_id: str
+    subject: str
+    subsets: int
+    images: int
+    coverage: float
+    median_images: float
+    largest: str
+    largest_images: int
+
+
+class _Row(TypedDict):
+    subject: str
+    subsets: int
+    images: int
+    coverage: float
+    largest: str
+    largest_images: int
+    median_images: float
+
+
+class _Sizes(TypedDict):
+    least: int
+    median: float
+    mean: float
+    most: int
+    memberships: int
+
+
+class _Statistics(TypedDict):
+    counts: dict[str, int]
+    sizes: _Sizes
+    classes: list[_Row]
+
+
+@dataclass(frozen=True, eq=False)
+class ContextStatistics:
+    """The statistics of a set as it was built: ``counts`` by which candidates became its subsets."""
+
+    totals: ContextTotals
+    classes: tuple[ContextClass, ...]
+    counts: Mapping[str, int]
+    sizes: npt.NDArray[np.int64]
+    """Images of each subset."""
+
+
+def read_statistics(testset: TestSet) -> ContextStatistics:
+    """The statistics that ``build contexts`` wrote beside a set."""
+    path = (testset.folder or Path()) / STATISTICS
+    if testset.folder is None or not path.is_file():
+        raise NotFound(
+            f"{testset.name} has no {STATISTICS}", fix="name a set that heldout build contexts made"
+        )
+    found = read_facts(path, _Statistics, newest=1, fix="build the set again")
+    subsets, sizes, rows = read_subsets(testset), found["sizes"], found["classes"]
+    totals = ContextTotals(
+        testset=testset.name,
+        classes=len(rows),
+        subsets=len(subsets),
+        images=len(testset),
+        memberships=sizes["memberships"],
+        subsets_per_class=len(subsets) / len(rows),
+        images_per_subset=sizes["mean"],
+        least=sizes["least"],
+        median=sizes["median"],
+        most=sizes["most"],
+    )
+    classes = tuple(
+        ContextClass(
+            testset=testset.name,
+            class_id=str(row.get("class", row["subject"])),
+            **{name: row[name] for name in _Row.__annotations__},  # type: ignore[literal-required]
+        )
+        for row in rows
+    )
+    return ContextStatistics(totals, classes, found["counts"], subsets.sizes)

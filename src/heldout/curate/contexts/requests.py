@@ -220,14 +220,17 @@ class BuildContextsRequest(ContextsParameters, frozen=True, kw_only=True):
 
 
 class GraphRequest(Request, frozen=True, kw_only=True):
-    """Show the subsets of a class and their communities.
+    """Show the subsets of a class, or statistics of all.
 
-    Files that are named with -o are written by their ending: a page to look around in (.html), a
-    picture (.svg, .png) or the graph itself (.json).
+    Of a class also how its subsets overlap, and their communities. Files that are named with -o are
+    written by their ending: a page to look around in (.html), a picture (.svg, .png) or the graph
+    itself (.json); statistics are a page.
     """
 
     testset: ContextsSet
-    subject: Annotated[str, argument("The class, such as cat.")]
+    subject: (
+        Annotated[str, argument("The class, such as cat; without it, statistics of all.")] | None
+    ) = None
     threshold: Threshold | None = None
     measure: OverlapMeasure | None = None
     minimum: Minimum | None = None
@@ -247,8 +250,16 @@ class GraphRequest(Request, frozen=True, kw_only=True):
                 raise RequestError(
                     f"{{outs}} is {str(path)!r}", fix="end it with .html, .svg, .png or .json"
                 )
+            if self.subject is None and path.suffix.lower() != ".html":
+                raise RequestError(
+                    f"{{outs}} is {str(path)!r}",
+                    fix="statistics of a set are a page: end it with .html",
+                )
         needs(self, "colour_by", "outs")
         needs(self, "label_map", "colour_by")
+        if self.subject is None:
+            drawn = ("threshold", "measure", "minimum", "communities", "seed", "colour_by")
+            unused(self, "statistics: no class is named", *drawn)
 
 
 class DistanceBetweenRequest(Request, frozen=True, kw_only=True):

@@ -16,7 +16,11 @@ from heldout.core.errors import EXIT_DONE, EXIT_FAILED_IMAGES, NotApplicable
 from heldout.core.records import Count, counts
 from heldout.core.workspace import slug
 from heldout.curate.build import build_recipe, build_result
-from heldout.curate.contexts.describe import SubsetDescription, unique_subsets
+from heldout.curate.contexts.describe import (
+    SubsetDescription,
+    read_statistics,
+    unique_subsets,
+)
 from heldout.curate.contexts.distance import (
     chosen_classes,
     make_profiles,
@@ -161,8 +165,16 @@ class DrawnGraph(NamedTuple):
 
 
 def graph(request: GraphRequest, context: Context) -> Result:
-    """The graph over the subsets of a class."""
+    """The graph over the subsets of a class, or the statistics of all."""
     testset = context.find(request.testset, find_testset)
+    if request.subject is None:
+        told = read_statistics(testset)
+        return Result(
+            records=[told.totals, *told.classes, *_candidates(told.counts, testset.name)],
+            brief=[told.totals, *told.classes],
+            value=told,
+            drawn=told,
+        )
     asked = _as_built(testset, request, *_PUBLISHED)
     whole = read_subsets(testset)
     made = meta_graph(whole, request.subject, **asked, seed=request.seed)
