@@ -99,7 +99,7 @@ def _folder(root: Path, name: str, file: str) -> Path | None:
 
 
 def find_testset(workspace: Workspace, name: str) -> TestSet:
-    """The test set that an argument means.
+    """The test set that an argument means, or the pool where no test set has the name.
 
     A name, an alias, a path to a test set's folder, or a spec such as ``compose:FILE.toml``, whose
     set is made in memory.
@@ -107,7 +107,7 @@ def find_testset(workspace: Workspace, name: str) -> TestSet:
     opener = opener_of(name)
     if opener is not None:
         return opener(workspace, name.partition(":")[2])
-    return load(find_folder(workspace, name))
+    return load(find_folder(workspace, name, pools=True))
 
 
 def load_testset(
