@@ -19,6 +19,7 @@ from heldout.curate.collect.download import (
     Downloads,
     FolderDestination,
     StoredSize,
+    as_collected,
     destination,
 )
 from heldout.data.images import BadImage, check, sha256_bytes
@@ -134,7 +135,7 @@ def image_consistency(folder: Path, *, files: bool = True) -> ImageConsistency |
                 found[trouble].setdefault(size, []).append(image)
                 bad.add(image)
     listed = {one.image_id for one in book.left_out}
-    ids = load(images / "collected").image_ids.to_pylist()
+    ids = as_collected(load(folder)).image_ids.to_pylist()
     return ImageConsistency(
         pool=card.name,
         candidates=len(ids),

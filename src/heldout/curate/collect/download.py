@@ -453,7 +453,7 @@ def fetch_pool(
         where = known.where if known else ""
     before = known if known and known.where == where else Downloads(where=where)
     to = destination(where, folder)
-    source = _collected(pool, folder)
+    source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
     if isinstance(to, FolderDestination):
@@ -519,11 +519,18 @@ def fetch_pool(
     return pool, made, len(found) - len(kept)
 
 
-def _collected(pool: TestSet, folder: Path) -> TestSet:
-    """The pool as it was collected, which is put aside when its images are first fetched."""
+def as_collected(pool: TestSet) -> TestSet:
+    """The pool with all its candidates, as it was before its images were fetched."""
+    if pool.folder is None or "fetched" not in pool.card.facts:
+        return pool
+    return load(pool.folder / "images" / "collected")
+
+
+def _put_aside(pool: TestSet, folder: Path) -> TestSet:
+    """The pool as it was collected, in a folder of its own from when its images are first fetched."""
     aside = folder / "images" / "collected"
     if "fetched" in pool.card.facts:
-        return load(aside)
+        return as_collected(pool)
     return save(pool, aside, replace=(aside / POOL).exists())
 
 
@@ -687,7 +694,7 @@ def fetch(request: FetchRequest, context: Context) -> Result:
             runs=context.workspace.runs,
             out=request.out,
             named=request.allow_hosts,
-            blacklist=blacklist_about(pool, context.workspace.judgements),
+            blacklist=blacklist_about(as_collected(pool), context.workspace.judgements),
             progress=progress,
         )
     folder = made.folder or Path()
