@@ -298,7 +298,7 @@ VERBS = (
         "data.verbs:export_judgements",
     ),
     Verb("fetch", "manage", "data.requests:FetchRequest", "curate.collect.download:fetch"),
-    Verb("verify", "manage", "data.requests:VerifyRequest", "models.verify:verify"),
+    Verb("verify", "manage", "data.requests:VerifyRequest", "curate.collect.consistency:verify"),
     Verb("diff", "manage", "data.requests:DiffRequest", "curate.discriminator:diff"),
     Verb("cite", "manage", "data.requests:CiteRequest", "data.verbs:cite"),
     Verb("run", "manage", "cli.runfile:RunRequest", "cli.runfile:run"),

@@ -40,7 +40,7 @@ from heldout.core.errors import (
     NotFound,
     UserError,
 )
-from heldout.core.files import sha256_file, sweep, write_bytes
+from heldout.core.files import is_temporary, sha256_file, sweep, write_bytes
 from heldout.core.records import Table
 from heldout.core.request import unused
 from heldout.core.schema import Document, convert, read, write
@@ -75,6 +75,7 @@ _SILENT = 8  # images in a row that a host gives no answer for: the others are l
 _LONGEST = 60.0  # seconds that are waited for a host; one that asks for more is left in peace
 _JPEG_SIDE = 65_535
 _PLACEHOLDER = 3  # addresses that give the same bytes
+_NEWS = ("content_hash", "facts", "images_root")
 _PRIVATE = "private address"
 _ALLOW = "name the hosts of your own network that you trust with --allow-host"
 
@@ -192,7 +193,7 @@ def three_sizes(data: bytes) -> ThreeSizes | BadImage:
 def _resized(image: Image, shape: tuple[int, int]) -> Image:
     from PIL.Image import Resampling
 
-    return image if image.size == shape else image.resize(shape, Resampling.BICUBIC)
+    return image if image.size == shape else image.resize(shape, Resampling.LANCZOS)
 
 
 def _jpeg(image: Image) -> bytes:
@@ -230,16 +231,21 @@ class FolderDestination:
         write_bytes(self.root / name, data)
 
     def stored(self) -> dict[str, int]:
-        """The files in the folders of sizes; what killed processes left there is removed."""
-        found: dict[str, int] = {}
-        for size in SIZES:
-            for folder, _, files in os.walk(self.root / size):
-                sweep(Path(folder))
-                base = Path(folder).relative_to(self.root)
-                for name in files:
-                    if (path := self.root / base / name).is_file():
-                        found[(base / name).as_posix()] = path.stat().st_size
-        return found
+        """The files in the folders of sizes."""
+        return {
+            path.relative_to(self.root).as_posix(): path.stat().st_size
+            for folder in self._folders()
+            for path in folder.iterdir()
+            if path.is_file() and not is_temporary(path)
+        }
+
+    def sweep(self) -> None:
+        """Remove what killed processes left."""
+        for folder in self._folders():
+            sweep(folder)
+
+    def _folders(self) -> list[Path]:
+        return [Path(folder) for size in SIZES for folder, _, _ in os.walk(self.root / size)]
 
 
 def destination(where: str, folder: Path) -> Destination:
@@ -289,6 +295,7 @@ class _Host:
 class Fetcher:
     """The work of one unit: get the bytes of a candidate, make three sizes of them, store these.
 
+    ``keys``   image -> key of its unit
     ``named``  hosts, or ``host:port``, that the user named: they may be on a private network
 
     A host is asked by at most four threads at once. When it asks for time all of them wait; one that
@@ -343,12 +350,12 @@ class Fetcher:
 
         try:
             parts = urlsplit(uri)
-            name, port = parts.hostname or "", parts.port
+            scheme, name, port = parts.scheme, parts.hostname, parts.port
         except ValueError:
-            name, port = "", None
-        if parts.scheme not in ("http", "https") or not name:
+            scheme, name, port = "", None, None
+        if scheme not in ("http", "https") or not name:
             raise NotFetched("bad address", "is not a web address")
-        at = f"{name}:{port or (443 if parts.scheme == 'https' else 80)}"
+        at = f"{name}:{port or (443 if scheme == 'https' else 80)}"
         host, client = self._host(at), self._client(uri, at, named=bool({name, at} & self._named))
         failures = 0
         while not host.closed:
@@ -446,9 +453,11 @@ def fetch_pool(
         where = known.where if known else ""
     before = known if known and known.where == where else Downloads(where=where)
     to = destination(where, folder)
-    source = _collected(pool, folder)
+    source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
+    if isinstance(to, FolderDestination):
+        to.sweep()
     there = to.stored()
 
     def is_stored(found: Download) -> bool:
@@ -504,19 +513,24 @@ def fetch_pool(
     if made != known:
         write(book, made)
     fetched = _with_images(pool, source, made)
-    if fetched.card != pool.card:
+    if any(getattr(fetched.card, name) != getattr(pool.card, name) for name in _NEWS):
         pool = save(fetched, folder, replace=True)
     remove_job(results.folder)
-    if isinstance(to, FolderDestination):
-        to.stored()  # nothing that a killed process left stays
     return pool, made, len(found) - len(kept)
 
 
-def _collected(pool: TestSet, folder: Path) -> TestSet:
-    """The pool as it was collected, which is put aside when its images are first fetched."""
+def as_collected(pool: TestSet) -> TestSet:
+    """The pool with all its candidates, as it was before its images were fetched."""
+    if pool.folder is None or "fetched" not in pool.card.facts:
+        return pool
+    return load(pool.folder / "images" / "collected")
+
+
+def _put_aside(pool: TestSet, folder: Path) -> TestSet:
+    """The pool as it was collected, in a folder of its own from when its images are first fetched."""
     aside = folder / "images" / "collected"
     if "fetched" in pool.card.facts:
-        return load(aside)
+        return as_collected(pool)
     return save(pool, aside, replace=(aside / POOL).exists())
 
 
@@ -654,22 +668,12 @@ def _with_images(pool: TestSet, source: TestSet, made: Downloads) -> TestSet:
         images_root=None if "://" in made.where else f"{made.where or 'images'}/{OWN}",
     )
     truths = {**source.truths, **{k: v for k, v in pool.truths.items() if k not in source.truths}}
-    tables = {name: chosen(table) for name, table in truths.items()}
-    testset = make_testset(
+    return make_testset(
         card,
         images=images,
-        truths=tables,
+        truths={name: chosen(table) for name, table in truths.items()},
         label_space=source.space or pool.space,
         memberships=chosen(source.memberships),
-    )
-    counts = {"images": images, "memberships": testset.memberships}
-    counts |= {f"truth/{name}": table for name, table in testset.truths.items()}
-    return TestSet(
-        testset.card.updated(counts={name: len(table) for name, table in counts.items()}),
-        testset.images,
-        testset.truths,
-        testset.memberships,
-        testset.space,
     )
 
 
@@ -690,7 +694,7 @@ def fetch(request: FetchRequest, context: Context) -> Result:
             runs=context.workspace.runs,
             out=request.out,
             named=request.allow_hosts,
-            blacklist=blacklist_about(pool, context.workspace.judgements),
+            blacklist=blacklist_about(as_collected(pool), context.workspace.judgements),
             progress=progress,
         )
     folder = made.folder or Path()

@@ -101,7 +101,7 @@ def _folder(root: Path, name: str, file: str) -> Path | None:
 
 
 def find_testset(workspace: Workspace, name: str) -> TestSet:
-    """The test set that an argument means.
+    """The test set that an argument means, or the pool where no test set has the name.
 
     A name, an alias, a path to a test set's folder, or a spec such as ``compose:FILE.toml``, whose
     set is made in memory. A pool is found by its name too, after the test sets: models are run and
