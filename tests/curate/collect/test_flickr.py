@@ -154,7 +154,7 @@ def test_what_flickr_lists_wrongly_is_left_out_and_counted(tmp_path: Path) -> No
         photo(7, "dog", licence=0),
         photo(8, "dog", licence=12),
         photo(9, "dog", sizes={"s": (75, 75)}),
-        photo(10, "dog", url_o="javascript:alert(1)"),
+        photo(10, "dog", url_o="javascript:alert(1)", owner_name="half \ud800\na name"),
         photo(11, "dog", dateupload="soon"),
         photo(12, "dog", id="../12"),
         photo(13, "dog", sizes={"z": (640, 480), "k": (2048, 1536), "m": (500, 375)}),
@@ -170,6 +170,7 @@ def test_what_flickr_lists_wrongly_is_left_out_and_counted(tmp_path: Path) -> No
         zip(pool.images["photo_id"].to_pylist(), pool.images["url_type"].to_pylist(), strict=True)
     )
     assert found == {"1": "url_o", "10": "url_m", "13": "url_k"}
+    assert pool.images["attribution"].to_pylist()[1] == "half ? a name"
     rejected = {k: v for k, v in tally(result).items() if k.startswith("rejected_")}
     assert rejected == {
         "rejected_licence": 2, "rejected_malformed": 2, "rejected_no_address": 1,

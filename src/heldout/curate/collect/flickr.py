@@ -19,7 +19,12 @@ from heldout.core.errors import UserError
 from heldout.core.request import RequestError
 from heldout.core.web import BadAddress, Unanswered, WebClient, masked
 from heldout.curate.collect.queries import Query
-from heldout.data.published.imagenetv2_search import FLICKR, SearchRecord, candidate_id
+from heldout.data.published.imagenetv2_search import (
+    FLICKR,
+    SearchRecord,
+    candidate_id,
+    is_web_address,
+)
 from heldout.data.published.requests import FLICKR_LICENCES, FlickrRequest, flickr_licences
 
 KEY = "FLICKR_API_KEY"
@@ -38,7 +43,6 @@ _PASSING = frozenset({0, 10, 105, 106, 201})
 _OF_THE_KEY = frozenset({95, 96, 97, 98, 99, 100, 111, 112, 116})
 """Codes that every further request would get too."""
 _BEYOND_THE_END = 20
-_WEB = re.compile(r"https?://[^\s/]+", re.IGNORECASE)
 _TAKEN = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
@@ -51,7 +55,7 @@ class _Answer(msgspec.Struct):
 
     page: int
     pages: int
-    total: int | str = 0
+    total: int = 0
     photo: list[dict[str, Any]] = []
 
 
@@ -99,7 +103,7 @@ class FlickrSearch:
         while True:
             page += 1
             answer = self._page(query, page, per_page)
-            total = total or int(answer.total)
+            total = total or answer.total
             for photo in answer.photo:
                 if len(kept) == query.images:
                     break
@@ -178,7 +182,7 @@ class FlickrSearch:
         uploaded = _moment(photo.get("dateupload"))
         if not (identity.isascii() and identity.isdigit()) or uploaded is None:
             return None, "malformed"
-        size = next((s for s in SIZES if _WEB.match(str(photo.get(s, "")))), "")
+        size = next((s for s in SIZES if is_web_address(photo.get(s))), "")
         if not size:
             return None, "no_address"
         number = str(photo.get("license", ""))
@@ -208,8 +212,8 @@ class FlickrSearch:
             search_sort=request.sort,
             max_images=request.per_class,
             licence=FLICKR_LICENCES.get(number, f"Flickr licence {number}" if number else ""),
-            owner=str(photo.get("owner", "")),
-            owner_name=str(photo.get("ownername", "")),
+            owner=_text(photo.get("owner", "")),
+            owner_name=_text(photo.get("ownername", "")),
         )
         outside = record.outside_windows()
         return (None, outside[0]) if outside else (record, "")
@@ -278,6 +282,11 @@ def _moment(seconds: object) -> str | None:
     except (ValueError, OverflowError, OSError):
         return None
     return moment.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _text(value: object) -> str:
+    """A text on one line; half of a surrogate pair, which JSON can hold, cannot be written."""
+    return " ".join(str(value).encode("utf-8", "replace").decode().split())
 
 
 def _pixels(value: object) -> int | None:

@@ -91,7 +91,13 @@ def collect_flickr(
         tally = {"classes": len({query.class_id for query in asked}), "queries": len(asked)}
         return Result(records=[*asked, *counts(tally)])
     from heldout.core.web import Patience, WebClient
-    from heldout.curate.collect.flickr import FlickrRefuses, FlickrSearch, Found, units
+    from heldout.curate.collect.flickr import (
+        LARGEST_ANSWER,
+        FlickrRefuses,
+        FlickrSearch,
+        Found,
+        units,
+    )
 
     key = os.environ.get("FLICKR_API_KEY", "").strip()
     if not key:
@@ -103,7 +109,7 @@ def collect_flickr(
     todo = units(request, asked)
     job = JobResults(context.workspace.runs / f"collect-{name}")
     with (
-        WebClient(request.endpoint, most=1 << 24, patience=patience or Patience()) as client,
+        WebClient(request.endpoint, most=LARGEST_ANSWER, patience=patience or Patience()) as client,
         working(job),
         context.progress("queries", what="queries") as progress,
     ):

@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 FLICKR = "flickr"
 WEB = "web"
 TRUTH = "original"
-_WEB_ADDRESS = re.compile(r"https?://[^\s/]+", re.IGNORECASE)
+_WEB_ADDRESS = re.compile(r"https?://[^\s/]\S*", re.IGNORECASE)
+
+
+def is_web_address(text: object) -> bool:
+    """Whether something is the address of a file on the web."""
+    return bool(plain_text(text) and _WEB_ADDRESS.fullmatch(str(text)))
 
 
 def candidate_id(photo: str, engine: str = FLICKR, class_id: str | None = None) -> str:
@@ -229,7 +234,7 @@ def read_search_results(
                 candidate_id(photo, engine, record.wnid),
             ):
                 problems.add("id that is not its photo's, left out", where, image_lost=True)
-            elif not _WEB_ADDRESS.match(record.url):
+            elif not is_web_address(record.url):
                 problems.add("record without a web address, left out", where, image_lost=True)
             else:
                 yield record
@@ -274,8 +279,8 @@ def read_addresses(
         for row, label in enumerate(labels):
             tally["records"] += 1
             said = {name: values[row] for name, values in table.items()}
-            url = plain_text(said["url"])
-            if url is None or not _WEB_ADDRESS.match(url):
+            url = said["url"]
+            if not is_web_address(url):
                 where = f"{path.name} row {row + 1:,}"
                 problems.add("row without a web address, left out", where, image_lost=True)
                 continue
