@@ -154,7 +154,7 @@ def test_statistics_of_a_set_and_their_page(run: Run, pets: TestSet, tmp_path: P
     page = (tmp_path / "s.html").read_text(encoding="utf-8")
     assert "pets: images in context" in page
     for row in classes.values():
-        assert f"{row['largest']}, {row['largest_images']}" in page
+        assert f'<td>{row["largest"]}</td><td class="number">{row["largest_images"]}</td>' in page
     ran = run("contexts", "graph", "pets", "-w", "w")
     assert "subsets of a class" in ran.out
     for more, said in (

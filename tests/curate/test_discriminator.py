@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import heldout
-from heldout.core.errors import NotApplicable
+from heldout.core.errors import NotApplicable, UserError
 from heldout.curate.discriminator import (
     Discrimination,
     Telltale,
@@ -90,6 +90,17 @@ def test_images_of_both_sets_are_left_out() -> None:
     assert not {t.image_id for t in telltales} & set(ids[80:120])
     with pytest.raises(NotApplicable, match="0 images each"):
         told(a, a, vectors_of(whole))
+
+
+def test_sets_without_images_or_vectors_are_refused(tmp_path: Path) -> None:
+    a, b = example_testset("a", images=40), example_testset("b", images=40)
+    only_a = vectors_of(a)
+    with pytest.raises(UserError, match="40 of 40 images have no vector"):
+        told(a, b, only_a)
+    with pytest.raises(UserError, match="a has no image"):
+        told(a, b, "lite0")
+    with pytest.raises(UserError, match="no embeddings at"):
+        told(a, b, "embeddings:nothing.npz")
 
 
 def test_one_of_near_duplicates_stays() -> None:

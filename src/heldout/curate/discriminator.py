@@ -41,6 +41,7 @@ from heldout.stats.intervals import wilson
 CHANCE = 0.5
 FEWEST = 10
 """Images of each set that are needed."""
+_PREFIX = "embeddings:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +179,9 @@ def discriminate(
 
 def _vectors(testset: TestSet, features: str, context: Context) -> Embeddings:
     """Vectors of a set's images; of a model those that ``dedupe`` keeps too."""
-    if is_embeddings(Path(features)):
-        return read_embeddings(Path(features))
+    path = Path(features.removeprefix(_PREFIX))
+    if features.startswith(_PREFIX) or is_embeddings(path):
+        return read_embeddings(path)
     encoder = image_encoder(features, unit=True)
     with context.progress(f"{encoder.name} of {testset.name}") as progress:
         found = embed(testset, encoder, workspace=context.workspace, progress=progress)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 
 from heldout import __version__
@@ -44,17 +47,39 @@ def write_graphs(request: GraphRequest, result: Result, context: Context) -> Non
         context.say(f"wrote {path}")
 
 
-_COUNTS = (
+_STEPS = (
     ("candidate subsets", "subsets", "subjects", "images"),
     ("of enough images", "subsets_at_minimum", "subjects_at_minimum", "images_at_minimum"),
     ("of classes with enough subsets", "subsets_kept", "classes_above_minimum", "images_kept"),
 )
-"""Rows of the table that leads from candidates to the set: subsets, classes and images."""
+"""From candidates to the set: the counts of subsets, classes and images after each rule."""
+
+
+class _Section(NamedTuple):
+    """A table; with ``bars`` the last number of each row is drawn too."""
+
+    id: str
+    title: str
+    lede: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str | float]]
+    bars: bool = True
 
 
 def render_statistics(found: ContextStatistics) -> str:
     """The page of a set's statistics: one file that needs nothing but itself, and no script at all."""
-    totals = found.totals
+    totals, per_class = found.totals, np.array([row.subsets for row in found.classes])
+    kinds = ("", "subsets", "classes", "images")
+    steps: list[list[str | float]] = [
+        [name, *(found.counts[key] for key in keys)] for name, *keys in _STEPS
+    ]
+    sizes = "How sizes are spread; each row is twice as wide as the one before it."
+    share = "In subsets: the percentage of a class's images with any context that are in a subset."
+    classes = [
+        (row.subject, row.largest, row.largest_images, row.subsets, 100 * row.coverage, row.images)
+        for row in found.classes
+    ]
+    heads = ("class", "largest subset", "its images", "subsets", "in subsets", "images")
     return render(
         "context_statistics.html.j2",
         "report.css",
@@ -66,21 +91,24 @@ def render_statistics(found: ContextStatistics) -> str:
             ("subsets of a class, mean", f"{totals.subsets_per_class:.1f}"),
             ("images of a subset, mean", f"{totals.images_per_subset:.1f}"),
         ],
-        steps=[
-            (name, *(count(found.counts[key]) for key in keys))
-            for name, *keys in _COUNTS
-            if all(key in found.counts for key in keys)
-        ],
-        histograms=[
-            ("Images of a subset", "subsets", doubling_bins(found.sizes)),
-            (
-                "Subsets of a class",
-                "classes",
-                doubling_bins(np.array([row.subsets for row in found.classes])),
+        sections=[
+            _Section("candidates", "From candidates to the set", "", kinds, steps, bars=False),
+            _Section(
+                "sizes",
+                "Images of a subset",
+                sizes,
+                ("images", "subsets"),
+                doubling_bins(found.sizes),
             ),
+            _Section(
+                "spread",
+                "Subsets of a class",
+                sizes,
+                ("subsets", "classes"),
+                doubling_bins(per_class),
+            ),
+            _Section("classes", "Classes", share, heads, classes),
         ],
-        classes=found.classes,
-        most=max(row.images for row in found.classes),
         version=__version__,
     )
 

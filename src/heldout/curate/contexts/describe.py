@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from heldout.core.engine.executors import worker_count
 from heldout.core.errors import NotFound
 from heldout.core.records import Table
-from heldout.core.schema import read_facts
+from heldout.core.schema import convert, read_facts
 from heldout.curate.contexts.distance import Profiles, divergence, make_profiles, plain_divergences
 from heldout.curate.contexts.graph import (
     Communities,
@@ -352,8 +352,7 @@ class ContextClass:
             *("median subset=median_images:.0f", "largest", "its images=largest_images:,"),
         ),
     )
-    testset: str
-    class_id: str
+    testset: str = ""
     subject: str
     subsets: int
     images: int
@@ -361,41 +360,25 @@ class ContextClass:
     median_images: float
     largest: str
     largest_images: int
-
-
-class _Row(TypedDict):
-    subject: str
-    subsets: int
-    images: int
-    coverage: float
-    largest: str
-    largest_images: int
-    median_images: float
-
-
-class _Sizes(TypedDict):
-    least: int
-    median: float
-    mean: float
-    most: int
-    memberships: int
 
 
 class _Statistics(TypedDict):
     counts: dict[str, int]
-    sizes: _Sizes
-    classes: list[_Row]
+    classes: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class ContextStatistics:
-    """The statistics of a set as it was built: ``counts`` by which candidates became its subsets."""
+    """The statistics of a set as it was built.
+
+    ``counts``  of candidates, and of what is left of them after each rule
+    ``sizes``   images of each subset, int64 (n,)
+    """
 
     totals: ContextTotals
     classes: tuple[ContextClass, ...]
     counts: Mapping[str, int]
     sizes: npt.NDArray[np.int64]
-    """Images of each subset."""
 
 
 def read_statistics(testset: TestSet) -> ContextStatistics:
@@ -406,25 +389,19 @@ def read_statistics(testset: TestSet) -> ContextStatistics:
             f"{testset.name} has no {STATISTICS}", fix="name a set that heldout build contexts made"
         )
     found = read_facts(path, _Statistics, newest=1, fix="build the set again")
-    subsets, sizes, rows = read_subsets(testset), found["sizes"], found["classes"]
+    rows = convert(found["classes"], tuple[ContextClass, ...], where=path)
+    sizes = read_subsets(testset).sizes
     totals = ContextTotals(
         testset=testset.name,
         classes=len(rows),
-        subsets=len(subsets),
+        subsets=len(sizes),
         images=len(testset),
-        memberships=sizes["memberships"],
-        subsets_per_class=len(subsets) / len(rows),
-        images_per_subset=sizes["mean"],
-        least=sizes["least"],
-        median=sizes["median"],
-        most=sizes["most"],
+        memberships=int(sizes.sum()),
+        subsets_per_class=len(sizes) / len(rows),
+        images_per_subset=float(sizes.mean()),
+        least=int(sizes.min()),
+        median=float(np.median(sizes)),
+        most=int(sizes.max()),
     )
-    classes = tuple(
-        ContextClass(
-            testset=testset.name,
-            class_id=str(row.get("class", row["subject"])),
-            **{name: row[name] for name in _Row.__annotations__},  # type: ignore[literal-required]
-        )
-        for row in rows
-    )
-    return ContextStatistics(totals, classes, found["counts"], subsets.sizes)
+    classes = tuple(replace(row, testset=testset.name) for row in rows)
+    return ContextStatistics(totals, classes, found["counts"], sizes)
