@@ -60,6 +60,8 @@ JOBS = {
     "annotate": "annotate photos -e encoder.py:colours --classes space.json --top 2 --name near",
     "dedupe": "dedupe photos --reference photos/sketch/ --compare-by l2 --compare-by hash --up-to l2=1e9 "
     "--memory 0.002 --name clean -o found.html",
+    "crowd publish": "crowd publish local grids.json colours --assignments 2",
+    "crowd answers": "crowd answers simulated",
     "cutout": "cutout masks cut --masks masks -o freed --gate max_border=1",
     "build compose": "build compose mine.toml",
     "build compose (4 workers)": "build compose mine.toml --workers 4",
@@ -214,6 +216,10 @@ PAIRS = {
     "collect flickr, the same": Pair(
         (JOBS["collect flickr"],) * 2, _whole("pools/found"), [(0, 0)]
     ),
+    "crowd publish, the same": Pair((JOBS["crowd publish"],) * 2, _nothing, [(0, 0)]),
+    "crowd answers, the same": Pair(
+        (JOBS["crowd answers"],) * 2, lambda folder: _votes(folder, _asked(folder) * 4), [(0, 0)]
+    ),
     "collect, the same": Pair((JOBS["collect"],) * 2, _whole("pools/tagged"), [(0, 0)]),
     "annotate, the same": Pair((JOBS["annotate"],) * 2, _whole("pools/near"), [(0, 0)]),
     "build contexts, the same": Pair(
@@ -234,6 +240,11 @@ def _said(path: Path) -> int:
     with path.open(newline="") as handle:
         rows = [row for row in csv.DictReader(handle) if row["answer"]]
     return sum(1 + bool(row["category"]) for row in rows)
+
+
+def _asked(folder: Path) -> int:
+    """Images in all grids."""
+    return sum(len(grid["images_all"]) for grid in json.loads((folder / "grids.json").read_text()))
 
 
 # --------------------------------------------------------------------------- a world to work in
@@ -266,6 +277,8 @@ def prepare(folder: Path) -> None:
         "predict -m cox.py:predict -t colours",
         "score -t colours --replicates 20 --save saved.json",
         "mistakes queue -o q.csv -t colours",
+        "crowd grids colours --controls none --grid candidates=5 -o grids.json",
+        "crowd publish simulated grids.json colours --assignments 4 --crowd-size 6",
     ):
         code, _, err = run(line, folder)
         if code:
@@ -368,7 +381,10 @@ def state(folder: Path) -> dict[str, str]:
         name = path.relative_to(folder).as_posix()
         if path.is_symlink():
             found[name] = str(path.readlink())
-        elif path.is_file() and not name.startswith(("ledger/", "judgements.db", "__pycache__")):
+        elif path.is_file() and not (
+            name.startswith(("ledger/", "judgements.db", "__pycache__"))
+            or path.name.startswith("crowd.db")
+        ):
             text = (
                 _MINUTE.sub(b"", path.read_bytes()) if path.suffix == ".html" else path.read_bytes()
             )

@@ -19,9 +19,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from heldout.core import schema
+from heldout.core.errors import UserError
 from heldout.core.files import write_text
 from heldout.core.tables import read_table_file, require_column
 from heldout.core.workspace import slug
+from heldout.data.images import check_id
 from heldout.data.labels.label_space import LabelSpace, class_ids_of
 from heldout.data.published.imagenetv2 import read_classes
 from heldout.data.published.json_stream import Progress
@@ -164,7 +166,12 @@ def candidate_rows(records: Sequence[SearchRecord]) -> pa.Table:
     return pa.table(
         {
             "image_id": column("id_ours"),
-            "uri": column("url"),
+            "uri": pa.array(
+                [r.url if is_web_address(r.url) else None for r in records], pa.string()
+            ),
+            "path": pa.array(
+                [None if is_web_address(r.url) else r.url for r in records], pa.string()
+            ),
             "width": pa.array([sized(record.width) for record in records], pa.int32()),
             "height": pa.array([sized(record.height) for record in records], pa.int32()),
             "source": column("search_engine"),
@@ -262,7 +269,10 @@ _NAMES = {
 def read_addresses(
     paths: Sequence[Path], problems: Problems, options: AddressesRequest, progress: Progress
 ) -> RowStream:
-    """The candidates of tables of image addresses; without ids, they get them as photos do."""
+    """The candidates of tables of image addresses; without ids, they get them as photos do.
+
+    With a folder of images, an address that is not of the web is a file below it.
+    """
     tables = []
     for path in paths:
         progress(str(path), 0, None)
@@ -280,9 +290,10 @@ def read_addresses(
             tally["records"] += 1
             said = {name: values[row] for name, values in table.items()}
             url = said["url"]
-            if not is_web_address(url):
+            if not is_web_address(url) and not _is_file(options.images, url):
                 where = f"{path.name} row {row + 1:,}"
-                problems.add("row without a web address, left out", where, image_lost=True)
+                what = "row without a web address" + (" or file" if options.images else "")
+                problems.add(f"{what}, left out", where, image_lost=True)
                 continue
             fields: dict[str, Any] = {
                 name: value if name in ("width", "height") else str(value)
@@ -294,6 +305,16 @@ def read_addresses(
 
     kept = list(first_of_each(chain.from_iterable(usable(*each) for each in tables), tally))
     return candidate_stream(kept, space, dict(tally))
+
+
+def _is_file(folder: str | None, name: object) -> bool:
+    """Whether a table names an image below a folder."""
+    if folder is None or plain_text(name) is None:
+        return False
+    try:
+        return (Path(folder) / check_id(str(name))).is_file()
+    except (UserError, OSError):
+        return False
 
 
 def _address_columns(path: Path) -> dict[str, list[Any]]:

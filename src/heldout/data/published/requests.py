@@ -214,12 +214,13 @@ class AddressesRequest(CollectFiles, frozen=True, kw_only=True):
     """Read candidates from tables of image addresses and classes.
 
     Columns: uri (or url) and class_id (or class); where there are any, image_id, licence, owner,
-    width, height, date_taken, date_upload and search_key. Without --classes the label space is the
-    classes that the tables name.
+    width, height, date_taken, date_upload and search_key. With --images, an address may be a file
+    below that folder. Without --classes the label space is the classes that the tables name.
     """
 
     rows: ClassVar[bool] = True
     classes: Classes | None = None
+    images: Images | None = None
 
 
 class FoldersRequest(CollectFiles, frozen=True, kw_only=True):
