@@ -19,6 +19,7 @@ from heldout.core.errors import UserError
 from heldout.core.records import Table, counts
 from heldout.core.request import given
 from heldout.core.workspace import check_slug, slug
+from heldout.curate.collect.join import join_pools
 from heldout.curate.collect.queries import Query, queries
 from heldout.data import import_verbs
 from heldout.data.judgements.consensus import current_answers
@@ -33,7 +34,13 @@ from heldout.data.published.imagenetv2_search import (
     write_search,
 )
 from heldout.data.published.pool_builder import PoolBuilder, Problems, Report, gather_rows
-from heldout.data.published.requests import CollectFiles, CollectRequest, FlickrRequest
+from heldout.data.published.requests import (
+    CollectFiles,
+    CollectRequest,
+    FlickrRequest,
+    PoolsRequest,
+)
+from heldout.data.testset.catalogue import find_pool
 from heldout.data.testset.testset import TestSet, make_pool, save
 
 if TYPE_CHECKING:
@@ -74,7 +81,24 @@ def collect(request: CollectRequest, context: Context) -> Result:
     """Read files of metadata, or search, and save what was found as a pool."""
     if isinstance(request, FlickrRequest):
         return collect_flickr(request, context)
+    if isinstance(request, PoolsRequest):
+        return _join(request, context)
     return import_verbs.collect(cast("CollectFiles", request), context)
+
+
+def _join(request: PoolsRequest, context: Context) -> Result:
+    found = [context.find(str(path), find_pool) for path in request.paths]
+    name = request.name or slug("-".join(pool.name for pool in found))
+    pool = join_pools(found, check_slug(name, "a pool"))
+    folder = request.out or context.workspace.pools / name
+    pool = save(pool, folder, replace=request.replace)
+    return Result(
+        records=counts(pool.card.facts["counts"]), lines=[_saved(pool, folder)], value=pool
+    )
+
+
+def _saved(pool: TestSet, folder: Path) -> str:
+    return f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}"
 
 
 def collect_flickr(
@@ -148,7 +172,7 @@ def collect_flickr(
     return Result(
         records=[*listed, *counts(tally)],
         brief=counts(tally),
-        lines=[f"{pool.name}: {len(pool):,} images, {folder}, {pool.content_hash[:12]}"],
+        lines=[_saved(pool, folder)],
         value=pool,
     )
 

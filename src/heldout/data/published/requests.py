@@ -229,6 +229,7 @@ class FoldersRequest(CollectFiles, frozen=True, kw_only=True):
     Without --classes the label space is the names of the folders.
     """
 
+    paths: Annotated[tuple[Path, ...], argument("The folder.", min_length=1)]
     classes: Classes | None = None
 
     def check(self) -> None:
@@ -236,6 +237,15 @@ class FoldersRequest(CollectFiles, frozen=True, kw_only=True):
         super().check()
         if len(self.paths) > 1:
             raise RequestError("{paths} names several folders", fix="name the one above them")
+
+
+class PoolsRequest(CollectFiles, frozen=True, kw_only=True):
+    """Join pools of the same classes.
+
+    An image that several pools have is taken from the first.
+    """
+
+    paths: Annotated[tuple[Path, ...], argument("Pools, by name or folder.", min_length=2)]
 
 
 class FlickrRequest(CollectRequest, frozen=True, kw_only=True):
@@ -367,5 +377,6 @@ CollectRequest.kinds = {
     "search-results": SearchResultsRequest,
     "addresses": AddressesRequest,
     "folders": FoldersRequest,
+    "pools": PoolsRequest,
 }
 _WITH_ROWS = [name for name, kind in CollectRequest.kinds.items() if getattr(kind, "rows", False)]
