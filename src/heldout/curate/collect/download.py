@@ -456,6 +456,7 @@ def fetch_pool(
     source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
+    sweep(folder / "images")  # what killed processes left would be taken over with the folder
     if isinstance(to, FolderDestination):
         to.sweep()
     there = to.stored()
