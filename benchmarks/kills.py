@@ -35,7 +35,9 @@ import numpy as np
 
 from heldout.cli.app import invoke
 from heldout.core.workspace import Workspace
+from heldout.curate.pool_images import folder_pool
 from heldout.data.judgements.store import JudgementStore
+from heldout.data.testset import save
 from heldout.data.testset.verify import verify
 from heldout.front import VERBS
 from heldout.testing.flickr import FlickrServer, photo
@@ -50,6 +52,7 @@ JOBS = {
     "import truth": "import truth multilabel.csv -t val --name a",
     "import predictions": "import predictions theirs.npy -t colours --name theirs",
     "import judgements": "import judgements one.csv",
+    "fetch": "fetch shots",
     "collect": "collect table tagged.jsonl --tag tag=object --name tagged",
     "collect flickr": "collect flickr --classes space.json --per-class 20 --endpoint $FLICKR --name found",
     "predict": PREDICT,
@@ -283,6 +286,7 @@ def prepare(folder: Path) -> None:
         code, _, err = run(line, folder)
         if code:
             raise RuntimeError(f"{line}: {err}")
+    save(folder_pool(folder / "photos", name="shots"), folder / "pools/shots")
     data.fill(str(folder / "q.csv"), str(folder / "ann.csv"), "ann")
     text = (folder / "ann.csv").read_text()
     swapped = (

@@ -24,6 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
+from heldout.core.engine import JobResults
+from heldout.core.engine.results import working
 from heldout.core.errors import MissingExtra, UserError
 from heldout.core.files import sha256_file
 from heldout.core.web import Patience
@@ -467,8 +469,8 @@ def test_another_folder_and_back_again(server: ImageServer, tmp_path: Path) -> N
     assert verify(tmp_path / "pools" / "birds").ok
     _, downloads, _ = get(made, tmp_path)
     assert downloads.where == "../../disk/birds" and server.asked == ["/a"], "it stays there"
-    (tmp_path / "birds.link").symlink_to(elsewhere)
-    assert load(tmp_path / "pools" / "birds").images_folder().is_dir()
+    with pytest.raises(UserError, match="is in the folder of the pool"):
+        get(made, tmp_path, out=tmp_path / "pools" / "birds" / "mine")
 
 
 def test_collected_anew_takes_what_is_there(server: ImageServer, tmp_path: Path) -> None:
@@ -483,6 +485,18 @@ def test_collected_anew_takes_what_is_there(server: ImageServer, tmp_path: Path)
     made, _, _ = get(load(place), tmp_path)
     assert made.image_ids.to_pylist() == ["a", "b", "c"] and server.asked == ["/c"]
     assert verify(place).ok
+
+
+def test_two_processes_do_not_fetch_one_pool(server: ImageServer, tmp_path: Path) -> None:
+    pool = make(tmp_path / "pools" / "birds", {"a": server.serve("/a", encoded(photo(1)))})
+    job = JobResults(tmp_path / "runs" / "fetch-birds")
+    job.folder.mkdir(parents=True)
+    with (
+        working(job),
+        pytest.raises(UserError, match="birds is being fetched by another process"),
+    ):
+        get(pool, tmp_path)
+    assert len(get(pool, tmp_path)[0]) == 1
 
 
 # --------------------------------------------------------------------------- object stores

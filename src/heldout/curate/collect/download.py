@@ -32,7 +32,7 @@ import msgspec
 
 from heldout.core.context import Context, Result
 from heldout.core.engine import Job, JobResults, Progress, Threads, Unit, no_progress, run, unit_key
-from heldout.core.engine.results import UnitFailure, remove_job
+from heldout.core.engine.results import UnitFailure, is_worked_on, remove_job
 from heldout.core.errors import (
     EXIT_DONE,
     EXIT_FAILED_IMAGES,
@@ -262,7 +262,10 @@ def _where(out: Path | None, folder: Path) -> str | None:
     # A path has lost one of the slashes of s3://bucket/prefix.
     if match := re.match(rf"({'|'.join(STORES)}):/+(.+)", out.as_posix()):
         return f"{match[1]}://{match[2].rstrip('/')}"
-    return Path(os.path.relpath(out.resolve(), folder.resolve())).as_posix()
+    where = Path(os.path.relpath(out.resolve(), folder.resolve())).as_posix()
+    if not where.startswith(".."):
+        raise UserError(f"{out} is in the folder of the pool", fix="name a folder elsewhere")
+    return where
 
 
 # --------------------------------------------------------------------------- one image
@@ -456,6 +459,7 @@ def fetch_pool(
     source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
+    sweep(folder / "images")  # what killed processes left would be taken over with the folder
     if isinstance(to, FolderDestination):
         to.sweep()
     there = to.stored()
@@ -478,6 +482,10 @@ def fetch_pool(
         else:
             asked.append(one)
     results = JobResults(runs / f"fetch-{pool.name}")
+    if is_worked_on(results.folder):
+        raise UserError(
+            f"{pool.name} is being fetched by another process", fix="wait for it to end"
+        )
     units = [Unit(keys[one.image_id], one) for one in _in_turn(asked, before.left_out)]
     for unit in units:
         if results.has(unit.key) and not is_stored(_read(results, unit.key)):
@@ -576,7 +584,7 @@ def _file_name(image: str) -> str:
         plain = check_id(image)
     except UserError:
         return f"{_hashed(image)}.jpg"
-    if plain.startswith(".") or "/." in plain or len(plain) > 150:
+    if plain.startswith(".") or "/." in plain or len(plain.encode()) > 150:
         return f"{_hashed(image)}.jpg"
     return plain if plain.lower().endswith((".jpg", ".jpeg")) else f"{plain}.jpg"
 
@@ -604,10 +612,10 @@ def _in_turn(asked: Sequence[Candidate], failed: Sequence[LeftOut]) -> Iterator[
     count: Counter[str] = Counter()
     places = []
     for one in asked:
-        host = "" if one.path else str(one.uri).split("/")[2:3]
         again = one.image_id in late
-        places.append((again, count[f"{again} {host}"], one.image_id, one))
-        count[f"{again} {host}"] += 1
+        host = f"{again} {'' if one.path else str(one.uri).partition('://')[2].partition('/')[0]}"
+        places.append((again, count[host], one.image_id, one))
+        count[host] += 1
     for *_, one in sorted(places, key=lambda place: place[:3]):
         yield one
 
