@@ -19,8 +19,10 @@ from heldout.core.context import Context, Result
 from heldout.core.errors import ExistsError, UserError
 from heldout.core.records import to_dict
 from heldout.core.request import make
-from heldout.core.web import Patience
+from heldout.core.web import Patience, WebClient
 from heldout.core.workspace import Workspace
+from heldout.curate.collect.flickr import LARGEST_ANSWER, FlickrSearch
+from heldout.curate.collect.queries import Query
 from heldout.curate.collect.verbs import collect_flickr
 from heldout.data.importing.pools import read_metadata
 from heldout.data.judgements.judgement import Judgement
@@ -157,6 +159,7 @@ def test_what_flickr_lists_wrongly_is_left_out_and_counted(tmp_path: Path) -> No
         photo(10, "dog", url_o="javascript:alert(1)", owner_name="half \ud800\na name"),
         photo(11, "dog", dateupload="soon"),
         photo(12, "dog", id="../12"),
+        photo(14, "dog", media="video"),
         photo(13, "dog", sizes={"z": (640, 480), "k": (2048, 1536), "m": (500, 375)}),
         photo(1, "dog"),
     ]  # fmt: skip
@@ -173,7 +176,7 @@ def test_what_flickr_lists_wrongly_is_left_out_and_counted(tmp_path: Path) -> No
     assert pool.images["attribution"].to_pylist()[1] == "half ? a name"
     rejected = {k: v for k, v in tally(result).items() if k.startswith("rejected_")}
     assert rejected == {
-        "rejected_licence": 2, "rejected_malformed": 2, "rejected_no_address": 1,
+        "rejected_licence": 2, "rejected_malformed": 2, "rejected_no_address": 1, "rejected_no_photo": 1,
         "rejected_repeated": 1, "rejected_taken_after": 1, "rejected_taken_before": 1,
         "rejected_taken_unknown": 1, "rejected_uploaded_after": 1, "rejected_uploaded_before": 1,
     }  # fmt: skip
@@ -241,6 +244,24 @@ def test_a_service_that_is_down_ends_the_run(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"'c2' got no answer.*nor did two before it.*resume"):
             search(server, tmp_path, classes=str(tmp_path / "many.json"))
         assert len(server.asked) == 12
+
+
+def test_an_hour_has_no_more_requests_than_a_key_may_send() -> None:
+    waits: list[float] = []
+    with served(MANY) as server:
+        asked = {"source": "flickr", "classes": "x", "endpoint": server.endpoint}
+        request = make(CollectRequest, asked)
+        assert isinstance(request, FlickrRequest)
+        patience = Patience(sleep=waits.append)
+        with WebClient(server.endpoint, most=LARGEST_ANSWER, patience=patience) as client:
+            search = FlickrSearch(request, client, KEY, hourly=3)
+            query = Query(class_id="cat", name="cat", term="cat", images=5)
+            for _ in range(2):
+                search.find(query)
+            assert waits == []
+            search.find(query)
+            search.find(query)
+    assert len(waits) == 2 and all(3590 < wait <= 3600 for wait in waits)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ KEY = "FLICKR_API_KEY"
 LARGEST_ANSWER = 16 << 20
 _PAGE = 500  # photos of a page, at most
 _RESULTS = 4_000  # results of a query that Flickr lists; further pages repeat them
-_HOURLY = 3_600  # requests of a key that Flickr allows
 _WORK = "flickr-search-1"
 
 # ImageNetV2's order of preference; Flickr also calls the sizes b and - "l" and "m".
@@ -79,6 +78,7 @@ class FlickrSearch:
 
     ``client``  asks the named address; it waits and tries again as its ``patience`` says
     ``key``     of the API: it goes into requests and nowhere else
+    ``hourly``  requests that a key may send in an hour
 
     Three queries without an answer, one after another, end the run: the service is down.
     """
@@ -86,6 +86,7 @@ class FlickrSearch:
     request: FlickrRequest
     client: WebClient
     key: str
+    hourly: int = 3_600
     _asked: deque[float] = field(default_factory=deque)
     _unanswered: int = 0
 
@@ -173,7 +174,7 @@ class FlickrSearch:
         """Wait where an hour would have more requests than a key may send."""
         now = time.monotonic()
         self._asked.append(now)
-        if len(self._asked) == _HOURLY:
+        if len(self._asked) == self.hourly:
             self.client.patience.sleep(max(0.0, self._asked.popleft() + 3600 - now))
 
     def _judged(self, photo: Mapping[str, Any], query: Query) -> tuple[SearchRecord | None, str]:
@@ -182,6 +183,8 @@ class FlickrSearch:
         uploaded = _moment(photo.get("dateupload"))
         if not (identity.isascii() and identity.isdigit()) or uploaded is None:
             return None, "malformed"
+        if photo.get("media", "photo") != "photo":
+            return None, "no_photo"
         size = next((s for s in SIZES if is_web_address(photo.get(s))), "")
         if not size:
             return None, "no_address"

@@ -315,8 +315,10 @@ class FlickrRequest(CollectRequest, frozen=True, kw_only=True):
                     f"{{licences}} {licence!r} is none of Flickr's",
                     fix=f"there is {', '.join(FLICKR_LICENCES.values())}",
                 )
-        if not self.endpoint.startswith(("https://", "http://")):
-            raise RequestError(f"{{endpoint}} is {self.endpoint!r}", fix="write https://…")
+        if not self.endpoint.startswith(("https://", "http://")) or "?" in self.endpoint:
+            raise RequestError(
+                f"{{endpoint}} is {self.endpoint!r}", fix="write https://… without a query"
+            )
 
     def window(self, name: Literal["taken", "uploaded"]) -> tuple[str, str]:
         """First and last day of a window; empty where there is none."""
