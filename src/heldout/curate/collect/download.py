@@ -272,7 +272,7 @@ def _where(out: Path | None, folder: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ImageAddress:
     """An image to be fetched: a file if ``path`` is known, else an address.
 
     ``sha256``  what its bytes must have, where that is known
@@ -313,7 +313,7 @@ class Fetcher:
         self._clients: dict[str, WebClient] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, candidate: Candidate) -> bytes:
+    def __call__(self, candidate: ImageAddress) -> bytes:
         """Store a candidate's three sizes; what is to be written down of them, as JSON."""
         data = self._local(candidate) if candidate.path else self._download(candidate.uri or "")
         digest = sha256_bytes(data)
@@ -341,7 +341,7 @@ class Fetcher:
             )
         )
 
-    def _local(self, candidate: Candidate) -> bytes:
+    def _local(self, candidate: ImageAddress) -> bytes:
         try:
             return read_image_file(Path(str(candidate.path)))
         except (OSError, UserError) as error:
@@ -542,7 +542,7 @@ def _put_aside(pool: TestSet, folder: Path) -> TestSet:
     return save(pool, aside, replace=(aside / POOL).exists())
 
 
-def _candidates(source: TestSet) -> tuple[list[Candidate], list[LeftOut]]:
+def _candidates(source: TestSet) -> tuple[list[ImageAddress], list[LeftOut]]:
     """What is to be fetched, and images of which nobody says where they are."""
     columns = ("image_id", "uri", "path", "sha256")
     rows = source.images.select(columns).to_pylist()
@@ -550,7 +550,7 @@ def _candidates(source: TestSet) -> tuple[list[Candidate], list[LeftOut]]:
     found, left_out = [], []
     for row in rows:
         path = row["path"] if root is not None and row["path"] else None
-        one = Candidate(
+        one = ImageAddress(
             row["image_id"],
             names[row["image_id"]],
             row["uri"],
@@ -593,7 +593,7 @@ def _hashed(image: str) -> str:
     return sha1(image.encode(), usedforsecurity=False).hexdigest()
 
 
-def _key(one: Candidate, where: str) -> str:
+def _key(one: ImageAddress, where: str) -> str:
     """The key of a candidate's unit; a file counts by its content, whose hash is often known."""
     local = one.path
     if local and one.sha256 is None and Path(local).is_file():
@@ -605,7 +605,7 @@ def _key(one: Candidate, where: str) -> str:
     )
 
 
-def _in_turn(asked: Sequence[Candidate], failed: Sequence[LeftOut]) -> Iterator[Candidate]:
+def _in_turn(asked: Sequence[ImageAddress], failed: Sequence[LeftOut]) -> Iterator[ImageAddress]:
     """Candidates of all hosts in turn, so that one that is slow keeps few threads; those that failed
     before come last, so that they do not keep the others from being asked for."""
     late = {one.image_id for one in failed}
@@ -624,7 +624,7 @@ def _read(results: JobResults, key: str) -> Download:
     return convert(msgspec.json.decode(results.read(key)), Download, where=results.path(key))
 
 
-def _left(one: Candidate, reason: str, detail: str) -> LeftOut:
+def _left(one: ImageAddress, reason: str, detail: str) -> LeftOut:
     from heldout.core.web import masked
 
     uri = None if one.uri is None else masked(one.uri)
