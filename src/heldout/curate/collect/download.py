@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha1
 from pathlib import Path
@@ -464,22 +465,16 @@ def fetch_pool(
         to.sweep()
     there = to.stored()
 
-    def is_stored(found: Download) -> bool:
-        sizes = found.sizes.items()
-        return all(there.get(f"{size}/{found.name}") == one.bytes for size, one in sizes)
-
     kept = {
         image: found
         for image, found in before.images.items()
-        if keys.get(image) == found.key and is_stored(found)
+        if keys.get(image) == found.key and _is_stored(found, there)
     }
     asked = []
     for one in candidates:
-        if one.image_id in kept:
-            continue
-        if blacklist and one.image_id in blacklist:
+        if blacklist and one.image_id in blacklist and one.image_id not in kept:
             left_out.append(_left(one, BLACKLISTED, blacklist[one.image_id]))
-        else:
+        elif one.image_id not in kept:
             asked.append(one)
     results = JobResults(runs / f"fetch-{pool.name}")
     if is_worked_on(results.folder):
@@ -488,17 +483,13 @@ def fetch_pool(
         )
     units = [Unit(keys[one.image_id], one) for one in _in_turn(asked, before.left_out)]
     for unit in units:
-        if results.has(unit.key) and not is_stored(_read(results, unit.key)):
+        if results.has(unit.key) and not _is_stored(_read(results, unit.key), there):
             results.path(unit.key).unlink()  # its files were removed, or are another folder's
     fetcher = Fetcher(to, keys, named, patience or Patience(attempts=4))
-    # A destination that fails is no image's fault.
-    job = Job(name=f"fetch-{pool.name}", work=fetcher, fatal=(ConnectionError, UserError))
-    try:
+    with closing(fetcher):
+        # A destination that fails is no image's fault.
+        job = Job(name=results.folder.name, work=fetcher, fatal=(UserError,))
         run(job, units, runs=runs, executor=Threads(_WORKERS), progress=progress)
-    except ConnectionError as error:
-        raise UserError(str(error), fix="run the same command again to resume") from None
-    finally:
-        fetcher.close()
     found = dict(kept)
     for one in asked:
         key = keys[one.image_id]
@@ -527,6 +518,11 @@ def fetch_pool(
     return pool, made, len(found) - len(kept)
 
 
+def _is_stored(found: Download, there: Mapping[str, int]) -> bool:
+    """Whether all sizes of an image are among the files that are there."""
+    return all(there.get(f"{size}/{found.name}") == one.bytes for size, one in found.sizes.items())
+
+
 def as_collected(pool: TestSet) -> TestSet:
     """The pool with all its candidates, as it was before its images were fetched."""
     if pool.folder is None or "fetched" not in pool.card.facts:
@@ -549,13 +545,17 @@ def _candidates(source: TestSet) -> tuple[list[ImageAddress], list[LeftOut]]:
     names, root = file_names([row["image_id"] for row in rows]), source.images_root
     found, left_out = [], []
     for row in rows:
-        path = row["path"] if root is not None and row["path"] else None
+        path = None
+        if root is not None and row["path"]:
+            path = root / check_id(row["path"])
+            if row["uri"] and not path.is_file():
+                path = None  # a folder may hold some of the images only
         one = ImageAddress(
-            row["image_id"],
-            names[row["image_id"]],
-            row["uri"],
-            None if path is None else str(Path(str(root)) / check_id(path)),
-            row["sha256"],
+            image_id=row["image_id"],
+            name=names[row["image_id"]],
+            uri=row["uri"],
+            path=None if path is None else str(path),
+            sha256=row["sha256"],
         )
         if one.path is None and not one.uri:
             left_out.append(_left(one, "no address", "the pool names neither address nor file"))
