@@ -346,7 +346,7 @@ class ExportJudgementsRequest(Request, frozen=True, kw_only=True):
 
 
 class FetchRequest(Request, frozen=True, kw_only=True):
-    """Fetch a published test set, or the images of a pool; resumes.
+    """Fetch a published test set or a pool's images; resumes.
 
     Images of a pool are downloaded from their addresses, or read from its folder, and stored upright
     as RGB in three sizes. What cannot be fetched is listed with its reason and left out; the same

@@ -15,6 +15,7 @@ import time
 import types
 import zlib
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -446,6 +447,20 @@ def test_a_folder_goes_the_same_way_without_any_request(tmp_path: Path) -> None:
     assert downloads.images["gull/3.jpg"].sha256 != before
 
 
+def test_what_a_folder_lacks_is_downloaded(server: ImageServer, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(encoded(photo(0)))
+    ids = ["a.jpg", "b.jpg"]
+    uris = [server.serve(f"/{image}", encoded(photo(n))) for n, image in enumerate(ids)]
+    pool = make_pool(
+        "mine",
+        images=image_table({"image_id": ids, "path": ids, "uri": uris}),
+        images_root=tmp_path / "photos",
+    )
+    made, _, _ = get(save(pool, tmp_path / "pools" / "mine"), tmp_path)
+    assert made.image_ids.to_pylist() == ids and server.asked == ["/b.jpg"]
+
+
 def test_what_was_removed_is_fetched_again(server: ImageServer, tmp_path: Path) -> None:
     uris: dict[str, str | None] = {
         name: server.serve(f"/{name}", encoded(photo(n))) for n, name in enumerate("abc")
@@ -537,7 +552,7 @@ def test_an_object_store_holds_the_images(
     pool = make(tmp_path / "pools" / "birds", uris)
     out = Path("s3://bucket/birds/")  # as the command line reads it
     monkeypatch.setenv("BUCKET", "6")
-    with pytest.raises(UserError, match=r"s3://bucket/birds: .*503: run the same command again"):
+    with pytest.raises(UserError, match=r"s3://bucket/birds: .*503: check the address"):
         get(pool, tmp_path, out=out)
     monkeypatch.setenv("BUCKET", "1000")
     done = [path for path in ("/a", "/b", "/c", "/d") if f"original{path}.jpg" in bucket]
@@ -592,26 +607,32 @@ def test_killed_at_any_request_it_ends_in_the_same_bytes(
     plain = dict(server.answers)
     place = tmp_path / "killed" / "birds"
     make(place, uris)
-    command = [sys.executable, "-c", _CHILD, str(place), str(tmp_path / "killed" / "runs")]
+    runs = tmp_path / "killed" / "runs"
+    command = [sys.executable, "-c", _CHILD, str(place), str(runs)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for at in (5, 20, 35):  # at most 16 of them are on their way, so at the last 19 are stored
-        child = subprocess.Popen(command, env=environment)
-        server.asked.clear()
+    for stored_before in (
+        0,
+        11,
+        22,
+    ):  # at most 16 are on their way: the last one is asked for after 24
+        pids: list[int] = []
 
-        def deadly(to: Any, n: int, path: str, at: int = at, child: Any = child) -> None:
-            if len(server.asked) >= at:
-                os.kill(child.pid, signal.SIGKILL)
+        def deadly(to: Any, n: int, path: str, least: int, pids: list[int]) -> None:
+            if pids and len(list(runs.glob("fetch-birds/results/*/*"))) >= least:
+                os.kill(pids.pop(), signal.SIGKILL)
             plain[path](to, n)
 
         for path in plain:
-            server.answers[path] = lambda to, n, path=path, deadly=deadly: deadly(to, n, path)
+            server.answers[path] = partial(deadly, path=path, least=stored_before, pids=pids)
+        child = subprocess.Popen(command, env=environment)
+        pids.append(child.pid)
         assert child.wait() == -signal.SIGKILL
     server.answers = plain
     server.asked.clear()
     subprocess.run(command, env=environment, check=True)
-    assert 0 < len(server.asked) <= 40 - 19, "what was stored before is not asked for again"
+    assert 0 < len(server.asked) <= 40 - 22, "what was stored before is not asked for again"
     assert snapshot(place) == expected
-    assert not list(place.rglob(".tmp-*")) and not list((tmp_path / "killed" / "runs").iterdir())
+    assert not list(place.rglob(".tmp-*")) and not list(runs.iterdir())
 
 
 def test_the_number_of_hash_seeds_changes_nothing(server: ImageServer, tmp_path: Path) -> None:

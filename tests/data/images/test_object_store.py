@@ -238,11 +238,11 @@ class Store:
             text = "Generic S3 error: 404\n\nDebug source"
             raise sys.modules["obstore.exceptions"].BaseError(text)  # type: ignore[attr-defined]
 
-    def list(self) -> Iterator[list[dict[str, str]]]:
+    def list(self) -> Iterator[list[dict[str, str | int]]]:
         self.check()
         names = [*IMAGES, "notes.txt", ".hidden.jpg"]
-        yield [{"path": name} for name in names[:2]]
-        yield [{"path": name} for name in names[2:]]
+        yield [{"path": name, "size": len(name)} for name in names[:2]]
+        yield [{"path": name, "size": len(name)} for name in names[2:]]
 
     def get(self, name: str) -> Found:
         self.check()

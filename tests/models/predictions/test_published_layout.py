@@ -34,7 +34,7 @@ def imported(run: Run, published: Path) -> Path:
 
 def test_what_was_published_is_written_again(run: Run, imported: Path, tmp_path: Path) -> None:
     sets = ("-t", ORIGINAL, "-t", "new-set-1")
-    ran = run("predict", "-m", "all", *sets, "--npy", "out", "--json")
+    ran = run("predict", "-m", "all", *sets, "-o", "out", "--json")
     assert ran.code == 0 and len(ran.json) == 8, ran.err
     written = {p.relative_to(tmp_path / "out") for p in (tmp_path / "out").rglob("*.npy")}
     assert written == {p.relative_to(imported) for p in imported.rglob("*.npy")}
@@ -43,7 +43,7 @@ def test_what_was_published_is_written_again(run: Run, imported: Path, tmp_path:
     again = run("import", "predictions", "out", "--json")
     assert again.code == 0
     assert len(list((tmp_path / "predictions").glob("*/*@*"))) == 8, "nothing is stored twice"
-    one = run("predict", "-m", "b", *sets[:2], "--npy", "one")
+    one = run("predict", "-m", "b", *sets[:2], "-o", "one")
     assert one.code == 0
     assert [p.name for p in (tmp_path / "one").rglob("*.npy")] == ["b.npy"]
 
@@ -51,7 +51,7 @@ def test_what_was_published_is_written_again(run: Run, imported: Path, tmp_path:
 def test_other_files_of_that_name_are_compared_and_stay(
     run: Run, imported: Path, tmp_path: Path
 ) -> None:
-    asked = ("predict", "-m", "a", "-t", "new-set-1", "--npy", "out")
+    asked = ("predict", "-m", "a", "-t", "new-set-1", "-o", "out")
     assert run(*asked).code == 0 and run(*asked).code == 0
     path = tmp_path / "out" / "new-set-1" / "a.npy"
     values = np.load(path)
@@ -146,7 +146,7 @@ def test_the_22_arrays_of_b_33_are_read_back_equal(
     name = "imagenetv2-b-33"
     assert run("import", "testset", data / f"datasets/{name}.json").code == 0
     assert run("import", "predictions", data / "predictions" / name).code == 0
-    assert run("predict", "-m", "all", "-t", name, "--npy", "out").code == 0
+    assert run("predict", "-m", "all", "-t", name, "-o", "out").code == 0
     paths = sorted((data / "predictions" / name).glob("*.npy"))
     assert len(paths) == 22
     for path in paths:

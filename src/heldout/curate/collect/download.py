@@ -22,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import sha1
 from pathlib import Path
@@ -272,7 +273,7 @@ def _where(out: Path | None, folder: Path) -> str | None:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ImageAddress:
     """An image to be fetched: a file if ``path`` is known, else an address.
 
     ``sha256``  what its bytes must have, where that is known
@@ -313,7 +314,7 @@ class Fetcher:
         self._clients: dict[str, WebClient] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, candidate: Candidate) -> bytes:
+    def __call__(self, candidate: ImageAddress) -> bytes:
         """Store a candidate's three sizes; what is to be written down of them, as JSON."""
         data = self._local(candidate) if candidate.path else self._download(candidate.uri or "")
         digest = sha256_bytes(data)
@@ -341,7 +342,7 @@ class Fetcher:
             )
         )
 
-    def _local(self, candidate: Candidate) -> bytes:
+    def _local(self, candidate: ImageAddress) -> bytes:
         try:
             return read_image_file(Path(str(candidate.path)))
         except (OSError, UserError) as error:
@@ -464,22 +465,16 @@ def fetch_pool(
         to.sweep()
     there = to.stored()
 
-    def is_stored(found: Download) -> bool:
-        sizes = found.sizes.items()
-        return all(there.get(f"{size}/{found.name}") == one.bytes for size, one in sizes)
-
     kept = {
         image: found
         for image, found in before.images.items()
-        if keys.get(image) == found.key and is_stored(found)
+        if keys.get(image) == found.key and _is_stored(found, there)
     }
     asked = []
     for one in candidates:
-        if one.image_id in kept:
-            continue
-        if blacklist and one.image_id in blacklist:
+        if blacklist and one.image_id in blacklist and one.image_id not in kept:
             left_out.append(_left(one, BLACKLISTED, blacklist[one.image_id]))
-        else:
+        elif one.image_id not in kept:
             asked.append(one)
     results = JobResults(runs / f"fetch-{pool.name}")
     if is_worked_on(results.folder):
@@ -488,17 +483,13 @@ def fetch_pool(
         )
     units = [Unit(keys[one.image_id], one) for one in _in_turn(asked, before.left_out)]
     for unit in units:
-        if results.has(unit.key) and not is_stored(_read(results, unit.key)):
+        if results.has(unit.key) and not _is_stored(_read(results, unit.key), there):
             results.path(unit.key).unlink()  # its files were removed, or are another folder's
     fetcher = Fetcher(to, keys, named, patience or Patience(attempts=4))
-    # A destination that fails is no image's fault.
-    job = Job(name=f"fetch-{pool.name}", work=fetcher, fatal=(ConnectionError, UserError))
-    try:
+    with closing(fetcher):
+        # A destination that fails is no image's fault.
+        job = Job(name=results.folder.name, work=fetcher, fatal=(UserError,))
         run(job, units, runs=runs, executor=Threads(_WORKERS), progress=progress)
-    except ConnectionError as error:
-        raise UserError(str(error), fix="run the same command again to resume") from None
-    finally:
-        fetcher.close()
     found = dict(kept)
     for one in asked:
         key = keys[one.image_id]
@@ -527,6 +518,11 @@ def fetch_pool(
     return pool, made, len(found) - len(kept)
 
 
+def _is_stored(found: Download, there: Mapping[str, int]) -> bool:
+    """Whether all sizes of an image are among the files that are there."""
+    return all(there.get(f"{size}/{found.name}") == one.bytes for size, one in found.sizes.items())
+
+
 def as_collected(pool: TestSet) -> TestSet:
     """The pool with all its candidates, as it was before its images were fetched."""
     if pool.folder is None or "fetched" not in pool.card.facts:
@@ -542,20 +538,24 @@ def _put_aside(pool: TestSet, folder: Path) -> TestSet:
     return save(pool, aside, replace=(aside / POOL).exists())
 
 
-def _candidates(source: TestSet) -> tuple[list[Candidate], list[LeftOut]]:
+def _candidates(source: TestSet) -> tuple[list[ImageAddress], list[LeftOut]]:
     """What is to be fetched, and images of which nobody says where they are."""
     columns = ("image_id", "uri", "path", "sha256")
     rows = source.images.select(columns).to_pylist()
     names, root = file_names([row["image_id"] for row in rows]), source.images_root
     found, left_out = [], []
     for row in rows:
-        path = row["path"] if root is not None and row["path"] else None
-        one = Candidate(
-            row["image_id"],
-            names[row["image_id"]],
-            row["uri"],
-            None if path is None else str(Path(str(root)) / check_id(path)),
-            row["sha256"],
+        path = None
+        if root is not None and row["path"]:
+            path = root / check_id(row["path"])
+            if row["uri"] and not path.is_file():
+                path = None  # a folder may hold some of the images only
+        one = ImageAddress(
+            image_id=row["image_id"],
+            name=names[row["image_id"]],
+            uri=row["uri"],
+            path=None if path is None else str(path),
+            sha256=row["sha256"],
         )
         if one.path is None and not one.uri:
             left_out.append(_left(one, "no address", "the pool names neither address nor file"))
@@ -593,7 +593,7 @@ def _hashed(image: str) -> str:
     return sha1(image.encode(), usedforsecurity=False).hexdigest()
 
 
-def _key(one: Candidate, where: str) -> str:
+def _key(one: ImageAddress, where: str) -> str:
     """The key of a candidate's unit; a file counts by its content, whose hash is often known."""
     local = one.path
     if local and one.sha256 is None and Path(local).is_file():
@@ -605,7 +605,7 @@ def _key(one: Candidate, where: str) -> str:
     )
 
 
-def _in_turn(asked: Sequence[Candidate], failed: Sequence[LeftOut]) -> Iterator[Candidate]:
+def _in_turn(asked: Sequence[ImageAddress], failed: Sequence[LeftOut]) -> Iterator[ImageAddress]:
     """Candidates of all hosts in turn, so that one that is slow keeps few threads; those that failed
     before come last, so that they do not keep the others from being asked for."""
     late = {one.image_id for one in failed}
@@ -624,7 +624,7 @@ def _read(results: JobResults, key: str) -> Download:
     return convert(msgspec.json.decode(results.read(key)), Download, where=results.path(key))
 
 
-def _left(one: Candidate, reason: str, detail: str) -> LeftOut:
+def _left(one: ImageAddress, reason: str, detail: str) -> LeftOut:
     from heldout.core.web import masked
 
     uri = None if one.uri is None else masked(one.uri)

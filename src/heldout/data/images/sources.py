@@ -391,11 +391,7 @@ class ObjectStoreSource(_Remote):
     def ids(self) -> Sequence[str]:
         """All ids, sorted: those given, else those of all objects named like images."""
         if self._ids is None:
-            try:
-                names = self._ask(lambda store: [m["path"] for part in store.list() for m in part])
-            except ConnectionError as error:
-                raise UserError(str(error), fix="check the address and the network") from None
-            self._ids = _checked_ids([name for name in names if is_image_name(name)])
+            self._ids = _checked_ids([name for name in self.stored() if is_image_name(name)])
         return self._ids or ()
 
     def open(self, image_id: str) -> BinaryIO:
@@ -415,12 +411,19 @@ class ObjectStoreSource(_Remote):
     def put(self, name: str, data: bytes) -> None:
         """Store one file whole, in place of one of that name."""
         check_id(name)
-        self._ask(lambda store: store.put(name, data))
+        self._must(lambda store: store.put(name, data))
 
     def stored(self) -> dict[str, int]:
         """All files below the URL, with their sizes in bytes."""
-        listed = self._ask(lambda store: [meta for part in store.list() for meta in part])
+        listed = self._must(lambda store: [meta for part in store.list() for meta in part])
         return {meta["path"]: meta["size"] for meta in listed}
+
+    def _must(self, question: Callable[[Any], Any]) -> Any:
+        """The same as :meth:`_ask`, where a store that does not answer is the user's to look at."""
+        try:
+            return self._ask(question)
+        except ConnectionError as error:
+            raise UserError(str(error), fix="check the address and the network") from None
 
     def _ask(self, question: Callable[[Any], Any]) -> Any:
         """The answer of the store, which tries again by itself; its errors as ours."""

@@ -202,12 +202,13 @@ class PredictRequest(Request, frozen=True, kw_only=True):
     shard: Shard | None = None
     model_args: ModelArgs | None = None
     plan: Plan = False
-    npy: (
+    out: (
         Annotated[
             Path,
             option(
-                "Also write DIR/<test set>/<model>.npy, int16 top 5 in the set's order, as "
-                "ImageNetV2 did; models may be stored ones then."
+                "Where to write; the top 5 as DIR/<test set>/<model>.npy, the layout that ImageNetV2 "
+                "published; models may be stored ones then.",
+                "-o",
             ),
         ]
         | None
@@ -215,8 +216,8 @@ class PredictRequest(Request, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Arrays are of whole sets."""
-        if self.npy is not None:
-            unused(self, "{npy}", "shard", "plan")
+        if self.out is not None:
+            unused(self, "{out}", "shard", "plan")
 
 
 class CompareRequest(Request, frozen=True, kw_only=True):

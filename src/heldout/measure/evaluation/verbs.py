@@ -164,7 +164,7 @@ def predict(request: PredictRequest, context: Context) -> Result:
             fix="use heldout import predictions",
         )
     models = chosen.models
-    names = chosen.names if request.npy else ()
+    names = chosen.names if request.out else ()
     if not models and not names:
         raise UserError("no model is named", fix="name one with -m, such as -m lite0")
     testsets = [limited(item, request.limit) for item in whole]
@@ -180,9 +180,9 @@ def predict(request: PredictRequest, context: Context) -> Result:
     for testset, ran in zip(testsets, made, strict=True):
         named = store.select(testset.card.images_hash, names, testset=testset.name) if names else []
         runs = list({run.folder: run for run in (*ran, *named)}.values())
-        if request.npy is not None:
+        if request.out is not None:
             for run in runs:
-                write_published(store.read(run, values=False), testset, request.npy)
+                write_published(store.read(run, values=False), testset, request.out)
         records += runs
         failed: FailedRows = {}
         for run in runs:
