@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import heldout
+from heldout.core.context import Result
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.mturk import cost, fee_share, form_fields
@@ -55,7 +56,7 @@ def publish(workspace: Workspace, service: Service, **more: Any) -> dict[str, in
     return counts(result)
 
 
-def fetch(workspace: Workspace, service: Service, **more: Any) -> heldout.Result:
+def fetch(workspace: Workspace, service: Service, **more: Any) -> Result:
     return heldout.verbs.crowd_answers("mturk", endpoint=service.url, workspace=workspace, **more)
 
 

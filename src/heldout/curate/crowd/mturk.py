@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from heldout.core.errors import UserError
 from heldout.core.extras import require
-from heldout.curate.crowd.backend import Assignment, Published, Secrets, Task
+from heldout.curate.crowd.backend import Assignment, GridTask, PublishedTask, Secrets
 from heldout.curate.crowd.page import grid_page
 from heldout.data.judgements.judgement import utc_time
 
@@ -105,7 +105,7 @@ class MTurkCrowd:
             "mturk", region_name="us-east-1", endpoint_url=endpoint, config=retries
         )
 
-    def create(self, task: Task) -> str:
+    def create(self, task: GridTask) -> str:
         """Create a HIT, or find the one that an interrupted run has created."""
         page = grid_page(
             task, [f"{self._images}/{token}.jpg" for token in task.tokens], action=self._form
@@ -144,7 +144,7 @@ class MTurkCrowd:
             )
         return str(known)
 
-    def tasks(self) -> Iterator[Published]:
+    def tasks(self) -> Iterator[PublishedTask]:
         """The HITs of the account whose annotation is the name of a grid; others are not ours."""
         for page in self._pages("list_hits"):
             for hit in page["HITs"]:
@@ -155,7 +155,7 @@ class MTurkCrowd:
                     # nobody may take and nobody works on wait for a review.
                     left = ("NumberOfAssignmentsAvailable", "NumberOfAssignmentsPending")
                     answered = wanted - sum(int(hit[name]) for name in left)
-                    yield Published(
+                    yield PublishedTask(
                         grid, hit["HITId"], utc_time(hit["CreationTime"]), wanted, answered
                     )
 

@@ -29,7 +29,7 @@ from heldout.core.extras import require
 from heldout.core.files import is_temporary, write_bytes
 from heldout.core.progress import Progress, Tick, no_progress
 from heldout.core.workspace import Workspace
-from heldout.curate.crowd.backend import Crowd, Published, Secrets, Task
+from heldout.curate.crowd.backend import Crowd, GridTask, PublishedTask, Secrets
 from heldout.data.images import BadImage, bytes_of, decode, open_source, probe
 from heldout.data.labels.label_space import Class
 from heldout.data.published.imagenetv2_grids import PublishedGrid
@@ -226,10 +226,10 @@ class Publication:
     served: str | None = None
     rates: Callable[[str, str, str], float] | None = None
 
-    def task(self, grid: PublishedGrid) -> Task:
+    def task(self, grid: PublishedGrid) -> GridTask:
         """A grid as the crowd gets it."""
         secrets, slots = self._secrets, list(self.shown.slots(grid))
-        return Task(
+        return GridTask(
             grid=grid.uuid,
             asked=self.shown.asked(grid),
             tokens=[secrets.token(grid.uuid, image) for image, _, _ in slots],
@@ -260,7 +260,7 @@ class Publication:
                 else:
                     task = self.task(grid)
                     tally["images_put"] += self._put(grid, task, copy, threads)
-                    found: Published | None = there.get(grid.uuid)
+                    found: PublishedTask | None = there.get(grid.uuid)
                     tally["found_at_the_crowd" if found else "created"] += 1
                     name = found.task if found else self.crowd.create(task)
                     self.folder.keep(self._record(grid, name))
@@ -280,7 +280,7 @@ class Publication:
     def _put(
         self,
         grid: PublishedGrid,
-        task: Task,
+        task: GridTask,
         copy: Callable[[str, str], bytes],
         threads: ThreadPoolExecutor,
     ) -> int:

@@ -41,7 +41,7 @@ class GridsRequest(StoppingRequest, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "Images that are known to show a class: the original test set, JSON of class -> "
+                "Images that are known to show a class; the original test set, JSON of class -> "
                 "its images in order, a table of image_id, class_id, control (positive or negative), "
                 "or none."
             ),
@@ -155,7 +155,9 @@ class PublishRequest(Request, frozen=True, kw_only=True):
     controls: (
         Annotated[
             str,
-            option("Images that are known to show a class: the original test set, if it has them."),
+            option(
+                "Images that are known to show a class; the test set that grids have them from."
+            ),
         ]
         | None
     ) = None
@@ -174,7 +176,7 @@ class SimulatedPublishRequest(PublishRequest, frozen=True, kw_only=True):
     hit_rate: Annotated[
         float, option("Mean share of images of the class that a person selects.", ge=0, le=1)
     ] = 0.95
-    false_alarms: Annotated[
+    false_alarm_rate: Annotated[
         float, option("Mean share of other images that a person selects.", ge=0, le=1)
     ] = 0.02
     frequencies: (
@@ -270,7 +272,7 @@ PublishRequest.kinds = {
 
 
 class AnswersRequest(Request, frozen=True, kw_only=True):
-    """Fetch the answers of a crowd, and add their votes to the judgements.
+    """Fetch the answers of a crowd, and keep them as votes.
 
     Answers are kept in the workspace (crowd/CROWD/answers) as they were given, under keyed hashes of
     people. The same answers again add nothing. Votes of a rejected or ignored assignment stop counting.
@@ -340,11 +342,11 @@ AnswersRequest.kinds = {
 
 
 class VotesRequest(Request, frozen=True, kw_only=True):
-    """Say what a crowd has selected, how well people agree, and how good each of them is.
+    """Say what people selected, and how far they agree.
 
     Votes are those of the workspace's judgements about the images of the sets: name the pool, and
-    the set that controls are from. --json also has every image, every image in each grid, and what
-    each person selected.
+    the set that controls are from. People are judged by the controls that they got right. --json
+    also has every image, every image in each grid, and what each person selected.
     """
 
     sets: Annotated[

@@ -317,7 +317,7 @@ def _publication(request: PublishRequest, shown: Shown, folder: CrowdFolder) -> 
     crowd: Crowd = LocalCrowd(folder.path / "crowd.db", secrets)
     if isinstance(request, SimulatedPublishRequest):
         place, seed = None, request.seed
-        people = drawn_people(request.crowd_size, request.hit_rate, request.false_alarms, seed)
+        people = drawn_people(request.crowd_size, request.hit_rate, request.false_alarm_rate, seed)
         crowd = SimulatedCrowd.of(folder.path, secrets, people)
         known = {} if request.frequencies is None else _frequencies(request.frequencies)
         rates = rates_of(known, lambda image, label: drawn_frequency(image, label, seed))
