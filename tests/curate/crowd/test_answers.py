@@ -275,8 +275,7 @@ def test_people_select_as_often_as_their_skill_says(tmp_path: Path) -> None:
         frequencies=frequencies,
         crowd_size=700,
         assignments=700,
-        hit_rate=0.9,
-        false_alarm_rate=0.2,
+        skill={"hits": 0.9, "false-alarms": 0.2},
         workspace=made,
     )
     fetch(made)

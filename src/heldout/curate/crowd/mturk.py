@@ -7,6 +7,7 @@ creating a grid twice within a day, the second says for ever which grid a HIT is
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from heldout.data.judgements.judgement import utc_time
 
 SANDBOX = "https://mturk-requester-sandbox.us-east-1.amazonaws.com"
 LIVE = "https://mturk-requester.us-east-1.amazonaws.com"
+_ENDPOINT = "AWS_ENDPOINT_URL_MTURK"
 _FORMS = {
     SANDBOX: "https://workersandbox.mturk.com/mturk/externalSubmit",
     LIVE: "https://www.mturk.com/mturk/externalSubmit",
@@ -82,8 +84,9 @@ def cost(grids: int, assignments: int, reward: float, fee: float | None = None) 
 class MTurkCrowd:
     """MTurk behind boto3.
 
-    ``images``    the public address below which images are, as ``TOKEN.jpg``
-    ``endpoint``  the sandbox, the live service, or another address that speaks its protocol
+    ``images``  the public address below which images are, as ``TOKEN.jpg``
+    ``live``    ask people who are paid. Otherwise it is the sandbox, or the service at
+                ``AWS_ENDPOINT_URL_MTURK``, if there is one that speaks MTurk's protocol
     """
 
     def __init__(
@@ -92,11 +95,14 @@ class MTurkCrowd:
         *,
         images: str = "",
         terms: Terms | None = None,
-        endpoint: str = SANDBOX,
+        live: bool = False,
     ) -> None:
         boto3 = require("boto3", extra="mturk", purpose="asking people on MTurk")
         from botocore.config import Config
 
+        endpoint = LIVE if live else os.environ.get(_ENDPOINT, SANDBOX).rstrip("/")
+        if endpoint == LIVE and not live:
+            raise UserError(f"{_ENDPOINT} is the service that pays people", fix="give --live LIVE")
         self._secrets, self._images, self._terms = secrets, images.rstrip("/"), terms or Terms()
         self._form = _FORMS.get(endpoint, f"{endpoint}/mturk/externalSubmit")
         # It answers a few calls per second; botocore waits and tries again.
