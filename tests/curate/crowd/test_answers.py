@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import heldout
+from heldout.core.context import Result
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.answers import Answers
@@ -42,7 +43,7 @@ def publish(workspace: Workspace, **more: object) -> dict[str, int]:
     return counts(result)
 
 
-def fetch(workspace: Workspace, **more: object) -> heldout.Result:
+def fetch(workspace: Workspace, **more: object) -> Result:
     return heldout.verbs.crowd_answers("simulated", workspace=workspace, **more)
 
 
@@ -274,8 +275,7 @@ def test_people_select_as_often_as_their_skill_says(tmp_path: Path) -> None:
         frequencies=frequencies,
         crowd_size=700,
         assignments=700,
-        hit_rate=0.9,
-        false_alarms=0.2,
+        skill={"hits": 0.9, "false-alarms": 0.2},
         workspace=made,
     )
     fetch(made)

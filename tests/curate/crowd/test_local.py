@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, UserError
-from heldout.curate.crowd.backend import GRID, SELECTED, Secrets, Task, chosen
+from heldout.curate.crowd.backend import GRID, SELECTED, GridTask, Secrets, chosen
 from heldout.curate.crowd.local import LocalCrowd
 from heldout.data.labels.label_space import Class
 
@@ -32,9 +32,9 @@ class Clock:
         return self.now
 
 
-def task(grid: str, assignments: int = 2) -> Task:
+def task(grid: str, assignments: int = 2) -> GridTask:
     tokens = [SECRETS.token(grid, image) for image in ("a", "b", "c")]
-    return Task(grid=grid, asked=Class("cat"), tokens=tokens, assignments=assignments)
+    return GridTask(grid=grid, asked=Class("cat"), tokens=tokens, assignments=assignments)
 
 
 def crowd(

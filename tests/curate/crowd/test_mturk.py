@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import heldout
+from heldout.core.context import Result
 from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.mturk import cost, fee_share, form_fields
@@ -32,8 +33,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     with serving(Service(tmp_path / "public", throttled=4)) as running:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_MTURK", running.url)
         yield running
 
 
@@ -43,7 +45,6 @@ def publish(workspace: Workspace, service: Service, **more: Any) -> dict[str, in
         "assignments": 3,
         "images_at": f"{service.url}/images",
         "images_to": str(service.images),
-        "endpoint": service.url,
     }
     result = heldout.verbs.crowd_publish(
         "mturk",
@@ -55,15 +56,15 @@ def publish(workspace: Workspace, service: Service, **more: Any) -> dict[str, in
     return counts(result)
 
 
-def fetch(workspace: Workspace, service: Service, **more: Any) -> heldout.Result:
-    return heldout.verbs.crowd_answers("mturk", endpoint=service.url, workspace=workspace, **more)
+def fetch(workspace: Workspace, service: Service, **more: Any) -> Result:
+    return heldout.verbs.crowd_answers("mturk", workspace=workspace, **more)
 
 
 def test_a_grid_is_a_hit_whose_page_tells_nothing(workspace: Workspace, service: Service) -> None:
     done = publish(
         workspace,
         service,
-        reward=0.25,
+        terms={"reward": 0.25, "minutes": 5},
         qualifications={"approved": "95", "country": "US, GB"},
     )
     assert done == {
@@ -83,7 +84,7 @@ def test_a_grid_is_a_hit_whose_page_tells_nothing(workspace: Workspace, service:
         for image in grid["images_all"]:
             assert image not in page.text
         assert (hit["MaxAssignments"], hit["Reward"]) == (3, "0.25")
-        assert hit["AssignmentDurationInSeconds"] == 600
+        assert hit["AssignmentDurationInSeconds"] == 300
         assert hit["LifetimeInSeconds"] == 604_800
         assert hit["AutoApprovalDelayInSeconds"] == 259_200
         assert [q["Comparator"] for q in hit["QualificationRequirements"]] == [
@@ -206,7 +207,9 @@ def test_an_image_that_nobody_can_see_is_not_asked_about(
     assert len(service.hits) < 3  # the grid was not created, those before it were
 
 
-def test_the_cost_comes_first_and_live_is_a_word(workspace: Workspace, service: Service) -> None:
+def test_the_cost_comes_first_and_live_is_a_word(
+    workspace: Workspace, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     result = heldout.verbs.crowd_publish(
         "mturk",
         workspace.root / "grids.json",
@@ -222,8 +225,9 @@ def test_the_cost_comes_first_and_live_is_a_word(workspace: Workspace, service: 
     for word in ("live", "yes", "LIVE "):
         with pytest.raises(UserError, match="write LIVE"):
             publish(workspace, service, live=word)
-    with pytest.raises(UserError, match="exclude each other"):
-        publish(workspace, service, live="LIVE")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_MTURK", "https://mturk-requester.us-east-1.amazonaws.com/")
+    with pytest.raises(UserError, match="the service that pays people: give --live LIVE"):
+        publish(workspace, service)
     with pytest.raises(UserError, match="images_at is missing"):
         publish(workspace, service, images_at=None)
     assert service.calls == []
@@ -281,7 +285,8 @@ def test_the_page_can_be_looked_at_first(workspace: Workspace, service: Service)
         workspace.root / "grids.json",
         "pool",
         controls="val",
-        preview=path,
+        plan=True,
+        out=path,
         workspace=workspace,
     )
     page = Form(path.read_text())

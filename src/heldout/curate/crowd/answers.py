@@ -25,7 +25,7 @@ from heldout.core.errors import UserError
 from heldout.core.files import sha256_text
 from heldout.core.progress import Progress, Tick, no_progress
 from heldout.core.records import Table
-from heldout.curate.crowd.backend import Assignment, Crowd, Published, Secrets, chosen
+from heldout.curate.crowd.backend import Assignment, Crowd, PublishedTask, Secrets, chosen
 from heldout.curate.crowd.publication import CrowdFolder, KeptGrid
 from heldout.data.judgements.judgement import Judgement
 
@@ -57,7 +57,7 @@ class Ingested(schema.Document, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refused:
+class RefusedAssignment:
     """An assignment that gives no votes, and why; reject it to have somebody else answer."""
 
     record: ClassVar[str] = "refused_assignment"
@@ -132,7 +132,7 @@ class Answers:
 
     # what is at the crowd
 
-    def differences(self, listed: Iterable[Published]) -> list[Inconsistent]:
+    def differences(self, listed: Iterable[PublishedTask]) -> list[Inconsistent]:
         """Where the grids that were published and the tasks of the crowd differ."""
         there: dict[str, list[str]] = {}
         for one in listed:
@@ -157,7 +157,7 @@ class Answers:
         return found
 
     def fetch(
-        self, crowd: Crowd, listed: Iterable[Published], *, progress: Progress = no_progress
+        self, crowd: Crowd, listed: Iterable[PublishedTask], *, progress: Progress = no_progress
     ) -> None:
         """Take in what the crowd has. Grids whose assignments are all approved are not asked about."""
         known = [p for p in listed if p.grid in self.grids and self.grids[p.grid].task == p.task]
@@ -207,7 +207,7 @@ class Answers:
                 found[one.assignment] = "is of a person who has answered this grid before"
         return found
 
-    def weigh(self) -> list[Refused]:
+    def weigh(self) -> list[RefusedAssignment]:
         """Settle which assignments' votes count; those that have none."""
         refused = []
         for grid, kept in self.given.items():
@@ -216,7 +216,7 @@ class Answers:
             for one in kept.assignments:
                 if problem := problems.get(one.assignment):
                     refused.append(
-                        Refused(
+                        RefusedAssignment(
                             assignment=one.assignment,
                             grid=grid,
                             who=one.who,
@@ -338,7 +338,7 @@ class Answers:
         return [Answered(answers=n, grids=grids) for n, grids in sorted(found.items())]
 
 
-def _finished(kept: KeptAnswers, listed: Published) -> bool:
+def _finished(kept: KeptAnswers, listed: PublishedTask) -> bool:
     """Whether nothing can change: all answers are there, and approved, which is for ever."""
     approved = sum(one.status == "Approved" for one in kept.assignments)
     return approved == len(kept.assignments) >= listed.assignments

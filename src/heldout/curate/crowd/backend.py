@@ -81,7 +81,7 @@ class Secrets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class GridTask:
     """One grid as a crowd gets it.
 
     ``grid``         its name, by which nothing is created twice
@@ -98,7 +98,7 @@ class Task:
     rates: Sequence[float] = ()
 
 
-class Published(NamedTuple):
+class PublishedTask(NamedTuple):
     """A task that a crowd has: its name there, when it came, and how far it is."""
 
     grid: str
@@ -130,10 +130,10 @@ class Assignment(Document, frozen=True, kw_only=True):
 class Crowd(Protocol):
     """People who answer grids."""
 
-    def create(self, task: Task) -> str:
+    def create(self, task: GridTask) -> str:
         """Publish a task; its name there. A grid that is there already is left alone."""
 
-    def tasks(self) -> Iterable[Published]:
+    def tasks(self) -> Iterable[PublishedTask]:
         """All tasks that are there."""
 
     def answers(self, task: str) -> Iterable[Assignment]:

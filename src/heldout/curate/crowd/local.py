@@ -22,10 +22,10 @@ from heldout.curate.crowd.backend import (
     GRID,
     SELECTED,
     Assignment,
-    Published,
+    GridTask,
+    PublishedTask,
     Secrets,
     Status,
-    Task,
     chosen,
 )
 from heldout.data.judgements.judgement import utc_time
@@ -169,7 +169,7 @@ class LocalCrowd:
 
     # the protocol
 
-    def create(self, task: Task) -> str:
+    def create(self, task: GridTask) -> str:
         """Keep a task."""
         shown = {
             "asked": task.asked.to_dict(),
@@ -184,14 +184,14 @@ class LocalCrowd:
             )
         return task.grid
 
-    def tasks(self) -> list[Published]:
+    def tasks(self) -> list[PublishedTask]:
         """All tasks in the order in which they came, under the names of their grids."""
         with self._open() as database:
             rows = database.execute(
                 "select grid, published, assignments, (select count(*) from assignments a "
                 "where a.grid = tasks.grid and submitted is not null) from tasks order by number"
             ).fetchall()
-        return [Published(grid, grid, *rest) for grid, *rest in rows]
+        return [PublishedTask(grid, grid, *rest) for grid, *rest in rows]
 
     def answers(self, task: str) -> list[Assignment]:
         """What was submitted for a task so far."""

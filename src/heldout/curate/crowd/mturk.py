@@ -7,6 +7,7 @@ creating a grid twice within a day, the second says for ever which grid a HIT is
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +16,13 @@ from xml.etree import ElementTree
 
 from heldout.core.errors import UserError
 from heldout.core.extras import require
-from heldout.curate.crowd.backend import Assignment, Published, Secrets, Task
+from heldout.curate.crowd.backend import Assignment, GridTask, PublishedTask, Secrets
 from heldout.curate.crowd.page import grid_page
 from heldout.data.judgements.judgement import utc_time
 
 SANDBOX = "https://mturk-requester-sandbox.us-east-1.amazonaws.com"
 LIVE = "https://mturk-requester.us-east-1.amazonaws.com"
+_ENDPOINT = "AWS_ENDPOINT_URL_MTURK"
 _FORMS = {
     SANDBOX: "https://workersandbox.mturk.com/mturk/externalSubmit",
     LIVE: "https://www.mturk.com/mturk/externalSubmit",
@@ -82,8 +84,9 @@ def cost(grids: int, assignments: int, reward: float, fee: float | None = None) 
 class MTurkCrowd:
     """MTurk behind boto3.
 
-    ``images``    the public address below which images are, as ``TOKEN.jpg``
-    ``endpoint``  the sandbox, the live service, or another address that speaks its protocol
+    ``images``  the public address below which images are, as ``TOKEN.jpg``
+    ``live``    ask people who are paid. Otherwise it is the sandbox, or the service at
+                ``AWS_ENDPOINT_URL_MTURK``, if there is one that speaks MTurk's protocol
     """
 
     def __init__(
@@ -92,11 +95,14 @@ class MTurkCrowd:
         *,
         images: str = "",
         terms: Terms | None = None,
-        endpoint: str = SANDBOX,
+        live: bool = False,
     ) -> None:
         boto3 = require("boto3", extra="mturk", purpose="asking people on MTurk")
         from botocore.config import Config
 
+        endpoint = LIVE if live else os.environ.get(_ENDPOINT, SANDBOX).rstrip("/")
+        if endpoint == LIVE and not live:
+            raise UserError(f"{_ENDPOINT} is the service that pays people", fix="give --live LIVE")
         self._secrets, self._images, self._terms = secrets, images.rstrip("/"), terms or Terms()
         self._form = _FORMS.get(endpoint, f"{endpoint}/mturk/externalSubmit")
         # It answers a few calls per second; botocore waits and tries again.
@@ -105,7 +111,7 @@ class MTurkCrowd:
             "mturk", region_name="us-east-1", endpoint_url=endpoint, config=retries
         )
 
-    def create(self, task: Task) -> str:
+    def create(self, task: GridTask) -> str:
         """Create a HIT, or find the one that an interrupted run has created."""
         page = grid_page(
             task, [f"{self._images}/{token}.jpg" for token in task.tokens], action=self._form
@@ -144,7 +150,7 @@ class MTurkCrowd:
             )
         return str(known)
 
-    def tasks(self) -> Iterator[Published]:
+    def tasks(self) -> Iterator[PublishedTask]:
         """The HITs of the account whose annotation is the name of a grid; others are not ours."""
         for page in self._pages("list_hits"):
             for hit in page["HITs"]:
@@ -155,7 +161,7 @@ class MTurkCrowd:
                     # nobody may take and nobody works on wait for a review.
                     left = ("NumberOfAssignmentsAvailable", "NumberOfAssignmentsPending")
                     answered = wanted - sum(int(hit[name]) for name in left)
-                    yield Published(
+                    yield PublishedTask(
                         grid, hit["HITId"], utc_time(hit["CreationTime"]), wanted, answered
                     )
 

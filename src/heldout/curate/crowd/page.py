@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from heldout.curate.crowd.backend import Task
+from heldout.curate.crowd.backend import GridTask
 
 
-def grid_page(task: Task, addresses: Sequence[str], *, action: str) -> str:
+def grid_page(task: GridTask, addresses: Sequence[str], *, action: str) -> str:
     """The page of a task as HTML.
 
     ``addresses``  where its images are, in the order of its tokens

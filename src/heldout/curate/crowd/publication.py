@@ -29,7 +29,7 @@ from heldout.core.extras import require
 from heldout.core.files import is_temporary, write_bytes
 from heldout.core.progress import Progress, Tick, no_progress
 from heldout.core.workspace import Workspace
-from heldout.curate.crowd.backend import Crowd, Published, Secrets, Task
+from heldout.curate.crowd.backend import Crowd, GridTask, PublishedTask, Secrets
 from heldout.data.images import BadImage, bytes_of, decode, open_source, probe
 from heldout.data.labels.label_space import Class
 from heldout.data.published.imagenetv2_grids import PublishedGrid
@@ -139,6 +139,24 @@ class Shown:
             )
         return space.get(grid.wnid)
 
+    def task(
+        self,
+        grid: PublishedGrid,
+        secrets: Secrets,
+        *,
+        assignments: int,
+        rates: Callable[[str, str, str], float] | None = None,
+    ) -> GridTask:
+        """A grid as a crowd gets it; ``rates`` as for :class:`Publication`."""
+        slots = list(self.slots(grid))
+        return GridTask(
+            grid=grid.uuid,
+            asked=self.asked(grid),
+            tokens=[secrets.token(grid.uuid, image) for image, _, _ in slots],
+            assignments=assignments,
+            rates=[rates(grid.wnid, image, role) for image, role, _ in slots] if rates else (),
+        )
+
     @cached_property
     def _sets(self) -> dict[str, TestSet]:
         return {each.name: each for each in (self.controls, self.pool) if each is not None}
@@ -226,28 +244,11 @@ class Publication:
     served: str | None = None
     rates: Callable[[str, str, str], float] | None = None
 
-    def task(self, grid: PublishedGrid) -> Task:
-        """A grid as the crowd gets it."""
-        secrets, slots = self._secrets, list(self.shown.slots(grid))
-        return Task(
-            grid=grid.uuid,
-            asked=self.shown.asked(grid),
-            tokens=[secrets.token(grid.uuid, image) for image, _, _ in slots],
-            assignments=self.assignments,
-            rates=[self.rates(grid.wnid, image, role) for image, role, _ in slots]
-            if self.rates
-            else (),
-        )
-
-    @cached_property
-    def _secrets(self) -> Secrets:
-        return self.folder.secrets
-
     def publish(
         self, grids: Sequence[PublishedGrid], *, progress: Progress = no_progress
     ) -> dict[str, int]:
         """Publish the grids that are not there yet; counts of what was done."""
-        kept = self.folder.grids()
+        kept, secrets = self.folder.grids(), self.folder.secrets
         new = any(grid.uuid not in kept for grid in grids)
         there = {one.grid: one for one in self.crowd.tasks()} if new else {}
         tally = {"published_before": 0, "found_at_the_crowd": 0, "created": 0, "images_put": 0}
@@ -258,9 +259,11 @@ class Publication:
                 if grid.uuid in kept:
                     tally["published_before"] += 1
                 else:
-                    task = self.task(grid)
+                    task = self.shown.task(
+                        grid, secrets, assignments=self.assignments, rates=self.rates
+                    )
                     tally["images_put"] += self._put(grid, task, copy, threads)
-                    found: Published | None = there.get(grid.uuid)
+                    found: PublishedTask | None = there.get(grid.uuid)
                     tally["found_at_the_crowd" if found else "created"] += 1
                     name = found.task if found else self.crowd.create(task)
                     self.folder.keep(self._record(grid, name))
@@ -280,7 +283,7 @@ class Publication:
     def _put(
         self,
         grid: PublishedGrid,
-        task: Task,
+        task: GridTask,
         copy: Callable[[str, str], bytes],
         threads: ThreadPoolExecutor,
     ) -> int:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+from msgspec import Meta
+
 from heldout.core.request import (
     Level,
     Out,
@@ -41,7 +43,7 @@ class GridsRequest(StoppingRequest, frozen=True, kw_only=True):
         Annotated[
             str,
             option(
-                "Images that are known to show a class: the original test set, JSON of class -> "
+                "Images that are known to show a class; the original test set, JSON of class -> "
                 "its images in order, a table of image_id, class_id, control (positive or negative), "
                 "or none."
             ),
@@ -132,10 +134,7 @@ class GridsRequest(StoppingRequest, frozen=True, kw_only=True):
 
 Live = Annotated[
     str,
-    option("The service that pays people: LIVE, written so; its sandbox otherwise."),
-]
-Endpoint = Annotated[
-    str, option("Address of a service that speaks MTurk's protocol, in its place.", rare=True)
+    option("The service that pays people; write LIVE for it, else it is its sandbox."),
 ]
 
 
@@ -155,7 +154,9 @@ class PublishRequest(Request, frozen=True, kw_only=True):
     controls: (
         Annotated[
             str,
-            option("Images that are known to show a class: the original test set, if it has them."),
+            option(
+                "Images that are known to show a class; the test set that grids have them from."
+            ),
         ]
         | None
     ) = None
@@ -171,12 +172,13 @@ class SimulatedPublishRequest(PublishRequest, frozen=True, kw_only=True):
     """Publish grids to simulated people, to try a design before anybody is paid."""
 
     crowd_size: Annotated[int, option("How many simulated people there are.", ge=1)] = 30
-    hit_rate: Annotated[
-        float, option("Mean share of images of the class that a person selects.", ge=0, le=1)
-    ] = 0.95
-    false_alarms: Annotated[
-        float, option("Mean share of other images that a person selects.", ge=0, le=1)
-    ] = 0.02
+    skill: Annotated[
+        Mapping[Literal["hits", "false-alarms"], Annotated[float, Meta(ge=0, le=1)]],
+        option(
+            "NAME=SHARE: images of the class (hits, 0.95) and others (false-alarms, 0.02) that a "
+            "person selects on average; repeatable."
+        ),
+    ] = {}
     frequencies: (
         Annotated[
             Path,
@@ -194,7 +196,8 @@ class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
     """Publish grids on Amazon Mechanical Turk, in its sandbox unless --live LIVE is given.
 
     Images are put under their tokens at --images-to and must be public at --images-at. The cost with
-    MTurk's fees is said before anything is created; --plan says it and stops.
+    MTurk's fees is said before anything is created; --plan says it and stops, and with -o also
+    writes the page of the first grid.
     """
 
     images_at: (
@@ -210,23 +213,14 @@ class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    preview: (
-        Annotated[Path, option("Write the page of the first grid to this HTML file, and stop.")]
-        | None
-    ) = None
-    reward: Annotated[float, option("Dollars for one grid.", ge=0.01)] = 0.10
-    fee: (
-        Annotated[
-            float,
-            option("Fee as a share of the reward; MTurk's by default.", ge=0, rare=True),
-        ]
-        | None
-    ) = None
-    minutes: Annotated[int, option("Minutes that a person has for a grid.", ge=1)] = 10
-    days: Annotated[int, option("Days for which grids are offered.", ge=1)] = 7
-    approval_days: Annotated[
-        int, option("Days after which an answer is approved by itself.", ge=1)
-    ] = 3
+    terms: Annotated[
+        Mapping[Literal["reward", "fee", "minutes", "days", "approval-days"], float],
+        option(
+            "NAME=NUMBER: reward in dollars (0.10) and MTurk's fee as a share of it, minutes for a grid "
+            "(10), days for which it is offered (7) and after which an answer is approved (3); "
+            "repeatable."
+        ),
+    ] = {}
     qualifications: Annotated[
         Mapping[Literal["approved", "hits", "country"], str],
         option(
@@ -235,31 +229,32 @@ class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
         ),
     ] = {}
     live: Live | None = None
-    endpoint: Endpoint | None = None
+    out: Out | None = None
 
     def check(self) -> None:
         """Going live is said in full; people must be able to see the images."""
-        check_live(self.live, self.endpoint)
-        if self.preview is not None:
-            unused(self, "{preview}", "plan", "images_at", "images_to", "live", "endpoint", "fee")
-        elif self.images_at is None and not self.plan:
+        check_live(self.live)
+        if self.images_at is None and not self.plan:
             raise RequestError(
                 "{images_at} is missing",
                 fix="name the public address below which the images of {images_to} are served",
             )
-        for name, value in self.qualifications.items():
-            if name != "country" and not value.isdecimal():
+        if self.out is not None and not self.plan:
+            raise RequestError("{out} has no use without {plan}", fix="add {plan}")
+        for name, number in self.terms.items():
+            if number < (0 if name == "fee" else 0.01 if name == "reward" else 1):
+                raise RequestError(f"{{terms}} {name} is {number:g}", fix="give more")
+        for kind, value in self.qualifications.items():
+            if kind != "country" and not value.isdecimal():
                 raise RequestError(
-                    f"{{qualifications}} {name} is {value!r}", fix="give a whole number"
+                    f"{{qualifications}} {kind} is {value!r}", fix="give a whole number"
                 )
 
 
-def check_live(live: str | None, endpoint: str | None) -> None:
-    """Refuse a word other than LIVE, and LIVE for another service."""
+def check_live(live: str | None) -> None:
+    """Refuse a word other than LIVE."""
     if live not in (None, "LIVE"):
         raise RequestError(f"{{live}} is {live!r}", fix="write LIVE, or leave it out")
-    if live and endpoint:
-        raise RequestError("{live} and {endpoint} exclude each other", fix="give one of them")
 
 
 PublishRequest.kinds = {
@@ -270,7 +265,7 @@ PublishRequest.kinds = {
 
 
 class AnswersRequest(Request, frozen=True, kw_only=True):
-    """Fetch the answers of a crowd, and add their votes to the judgements.
+    """Fetch the answers of a crowd, and keep them as votes.
 
     Answers are kept in the workspace (crowd/CROWD/answers) as they were given, under keyed hashes of
     people. The same answers again add nothing. Votes of a rejected or ignored assignment stop counting.
@@ -322,14 +317,11 @@ class MTurkAnswersRequest(AnswersRequest, frozen=True, kw_only=True):
     """Fetch answers from Amazon Mechanical Turk, and add their votes to the judgements."""
 
     live: Live | None = None
-    endpoint: Endpoint | None = None
 
     def check(self) -> None:
         """As for all crowds, and LIVE is written so."""
         super().check()
-        check_live(self.live, self.endpoint)
-        if self.stored:
-            unused(self, "{stored}", "endpoint")
+        check_live(self.live)
 
 
 AnswersRequest.kinds = {
@@ -340,11 +332,11 @@ AnswersRequest.kinds = {
 
 
 class VotesRequest(Request, frozen=True, kw_only=True):
-    """Say what a crowd has selected, how well people agree, and how good each of them is.
+    """Say what people selected, and how far they agree.
 
     Votes are those of the workspace's judgements about the images of the sets: name the pool, and
-    the set that controls are from. --json also has every image, every image in each grid, and what
-    each person selected.
+    the set that controls are from. People are judged by the controls that they got right. --json
+    also has every image, every image in each grid, and what each person selected.
     """
 
     sets: Annotated[
@@ -361,7 +353,4 @@ class VotesRequest(Request, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    without_grid: Annotated[
-        tuple[str, ...], option("Leave out the votes of this grid; repeatable.")
-    ] = ()
     level: Level = 0.95

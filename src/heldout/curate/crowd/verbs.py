@@ -55,7 +55,12 @@ from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels.label_space import LabelSpace
 from heldout.data.labels.wordnet import SpaceDistances
-from heldout.data.published.imagenetv2_grids import read_candidates, read_grids, write_grids
+from heldout.data.published.imagenetv2_grids import (
+    PublishedGrid,
+    read_candidates,
+    read_grids,
+    write_grids,
+)
 from heldout.data.testset import TestSet, find_testset
 
 _MARKS = ("image_id", "class_id", "control")
@@ -273,9 +278,9 @@ def publish(request: PublishRequest, context: Context) -> Result:
     for cost in costs:
         paid = "" if cost.paid else ", if this were not the sandbox"
         context.say(f"{cost.grids:,} grids cost ${cost.total:,.2f} with fees{paid}")
-    if isinstance(request, MTurkPublishRequest) and request.preview is not None:
-        return _preview(request, request.preview, shown, folder, context)
     if request.plan:
+        if isinstance(request, MTurkPublishRequest) and request.out is not None:
+            _preview(request.out, listed, shown, folder, context)
         found = counts({"grids": len(listed), "published_before": len(listed) - len(new)})
         return Result(records=[*found, *costs])
     with held(folder.path), context.progress("published", what="grids") as progress:
@@ -294,16 +299,17 @@ def _name(request: PublishRequest | AnswersRequest) -> str:
 def _costs(request: PublishRequest, grids: int) -> list[CrowdCost]:
     if not isinstance(request, MTurkPublishRequest):
         return []
-    from heldout.curate.crowd.mturk import cost, fee_share
+    from heldout.curate.crowd.mturk import Terms, cost, fee_share
 
-    fee = fee_share(request.assignments) if request.fee is None else request.fee
+    reward = request.terms.get("reward", Terms.reward)
+    fee = request.terms.get("fee", fee_share(request.assignments))
     return [
         CrowdCost(
             grids=grids,
             assignments=request.assignments,
-            reward=request.reward,
+            reward=reward,
             fee=fee,
-            total=round(cost(grids, request.assignments, request.reward, fee), 2),
+            total=round(cost(grids, request.assignments, reward, fee), 2),
             paid=bool(request.live),
         )
     ]
@@ -317,7 +323,8 @@ def _publication(request: PublishRequest, shown: Shown, folder: CrowdFolder) -> 
     crowd: Crowd = LocalCrowd(folder.path / "crowd.db", secrets)
     if isinstance(request, SimulatedPublishRequest):
         place, seed = None, request.seed
-        people = drawn_people(request.crowd_size, request.hit_rate, request.false_alarms, seed)
+        skill = {"hits": 0.95, "false-alarms": 0.02, **request.skill}
+        people = drawn_people(request.crowd_size, skill["hits"], skill["false-alarms"], seed)
         crowd = SimulatedCrowd.of(folder.path, secrets, people)
         known = {} if request.frequencies is None else _frequencies(request.frequencies)
         rates = rates_of(known, lambda image, label: drawn_frequency(image, label, seed))
@@ -338,46 +345,38 @@ def _publication(request: PublishRequest, shown: Shown, folder: CrowdFolder) -> 
 
 
 def _mturk(request: MTurkPublishRequest | MTurkAnswersRequest, secrets: Secrets) -> Crowd:
-    from heldout.curate.crowd.mturk import LIVE, SANDBOX, MTurkCrowd, Terms
+    from heldout.curate.crowd.mturk import MTurkCrowd, Terms
 
-    endpoint = request.endpoint or (LIVE if request.live else SANDBOX)
     if isinstance(request, MTurkAnswersRequest):
-        return MTurkCrowd(secrets, endpoint=endpoint)
+        return MTurkCrowd(secrets, live=bool(request.live))
+    given, day = request.terms, 86_400
     terms = Terms(
-        reward=request.reward,
-        duration=request.minutes * 60,
-        lifetime=request.days * 86_400,
-        approval=request.approval_days * 86_400,
+        reward=given.get("reward", Terms.reward),
+        duration=round(given.get("minutes", Terms.duration / 60) * 60),
+        lifetime=round(given.get("days", Terms.lifetime / day) * day),
+        approval=round(given.get("approval-days", Terms.approval / day) * day),
         qualifications={str(name): value for name, value in request.qualifications.items()},
     )
-    return MTurkCrowd(secrets, images=str(request.images_at), terms=terms, endpoint=endpoint)
+    at = str(request.images_at)
+    return MTurkCrowd(secrets, images=at, terms=terms, live=bool(request.live))
 
 
 def _preview(
-    request: MTurkPublishRequest, path: Path, shown: Shown, folder: CrowdFolder, context: Context
-) -> Result:
+    path: Path, grids: Sequence[PublishedGrid], shown: Shown, folder: CrowdFolder, context: Context
+) -> None:
     """The page of the first grid, with its images inside."""
     import base64
 
     from heldout.curate.crowd.page import grid_page
 
-    grids = read_grids(request.grids)
     if not grids:
-        raise UserError(f"{request.grids} has no grids", fix="compose some with crowd grids")
-    publication = Publication(
-        crowd=LocalCrowd(folder.path / "crowd.db", folder.secrets),
-        folder=folder,
-        shown=shown,
-        assignments=request.assignments,
-    )
-    images = [
-        base64.b64encode(shown.copy(image, home)).decode()
-        for image, _, home in shown.slots(grids[0])
-    ]
+        raise UserError("there are no grids to look at", fix="compose some with crowd grids")
+    slots = shown.slots(grids[0])
+    images = [base64.b64encode(shown.copy(image, home)).decode() for image, _, home in slots]
     addresses = [f"data:image/jpeg;base64,{text}" for text in images]
-    write_text(path, grid_page(publication.task(grids[0]), addresses, action="#"))
+    task = shown.task(grids[0], folder.secrets, assignments=1)
+    write_text(path, grid_page(task, addresses, action="#"))
     context.say(f"wrote {path}")
-    return Result(records=counts({"images": len(images)}), value=path)
 
 
 def _frequencies(path: Path) -> dict[tuple[str, str], float]:
@@ -448,7 +447,6 @@ def votes(request: VotesRequest, context: Context) -> Result:
     found: CrowdVotes = crowd_votes(
         votes_about(sets, context.workspace.judgements),
         min_accuracy=request.min_accuracy,
-        without_grids=request.without_grid,
         level=request.level,
     )
     people = [worker for worker in found.workers if not worker.counts]

@@ -184,16 +184,14 @@ def crowd_votes(
     votes: Iterable[Judgement],
     *,
     min_accuracy: float | None = None,
-    without_grids: Collection[str] = (),
     level: float = 0.95,
 ) -> CrowdVotes:
     """What votes say, those of rejected and ignored assignments left out.
 
-    ``min_accuracy``   people with a smaller share of right controls are left out; those who saw no
-                       controls stay
-    ``without_grids``  grids that are left out
+    ``min_accuracy``  people with a smaller share of right controls are left out; those who saw no
+                      controls stay
     """
-    standing = [v for v in not_replaced(votes) if v.evidence.get("grid") not in without_grids]
+    standing = not_replaced(votes)
     if not standing:
         raise NotApplicable("there are no votes on these images", fix="fetch them: crowd answers")
     by_assignment: dict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
