@@ -493,6 +493,9 @@ def _load(folder: Path) -> TestSet:
             empty = hash_table(schema.empty_table())
             if hash_table(tables[name]) != card.tables.get(name, empty):
                 raise
+    if card.stage == "pool":
+        # A pool's head does not state it, and predictions are stored by it.
+        card = card.updated(images_hash=images_hash(tables["images"], card.images_namespace))
     return TestSet(
         card,
         tables["images"],
