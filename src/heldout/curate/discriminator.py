@@ -112,6 +112,8 @@ def discriminate(
     a: TestSet, b: TestSet, features: str, context: Context
 ) -> tuple[Discrimination, list[Telltale]]:
     """How well the images of two sets are told apart; the images, those that are told best first."""
+    from scipy.special import expit
+
     sets = (a, b)
     files = [testset.file_hashes for testset in sets]
     both = {image for image, hashed in files[0].items() if files[1].get(image, "") == hashed}
@@ -130,14 +132,14 @@ def discriminate(
     ).astype(np.float32)
     seed = derived_seed("discriminator", 0)
     rank = np.argsort(np.argsort(row_hash([f"{k} {image}" for k, image in images], seed=seed)))
-    alike = first_of_duplicates(images, vectors, rank, _known_pairs(sets, context.workspace))
+    alone = first_of_duplicates(images, vectors, rank, _known_pairs(sets, context.workspace))
     readable = np.isfinite(vectors).all(axis=1)
     labels = [testset.class_of_images() for testset in sets]
     common = {*labels[0].values()} & {*labels[1].values()}
     classes = [labels[k].get(image) for k, image in images]
     of_class = [label if label in common else None for label in classes] if common else None
     origin = np.array([k for k, _ in images], np.int64)
-    half = halves(origin, of_class or [""] * len(images), np.where(alike & readable, rank, -1))
+    half = halves(origin, of_class or [""] * len(images), np.where(alone & readable, rank, -1))
     compared = np.flatnonzero(half >= 0)
     if len(compared) < 2 * FEWEST:
         raise NotApplicable(
@@ -158,7 +160,7 @@ def discriminate(
         images=len(compared) // 2,
         classes=len({of_class[row] for row in order}) if of_class else 0,
         in_both=len(both),
-        duplicates=int((readable & ~alike).sum()),
+        duplicates=int((readable & ~alone).sum()),
         value=right,
         low=float(interval.low),
         high=float(interval.high),
@@ -171,7 +173,7 @@ def discriminate(
             other=sets[1 - images[row].origin].name,
             image_id=images[row].image_id,
             class_id=classes[row],
-            probability=float(1.0 / (1.0 + np.exp(-own[row]))),
+            probability=float(expit(own[row])),
         )
         for row in order
     ]
