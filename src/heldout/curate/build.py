@@ -18,7 +18,7 @@ from heldout.curate.recipe import BuildContext, Recipe, RecipeResult, Rendered, 
 from heldout.data.testset.card import Card, same_tables
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import image_schema, membership_schema
-from heldout.data.testset.testset import TestSet, account, load, make_testset, save
+from heldout.data.testset.testset import TestSet, account, load, make_testset, write
 
 UNKNOWN = "unknown"
 _INHERITED = ("source", "licence", "attribution")
@@ -385,7 +385,7 @@ def _save(testset: TestSet, built: RecipeResult, folder: Path, *, replace: bool)
             f"{folder} holds another test set ({how})", fix="use another --name, or --replace"
         )
     with atomic_folder(folder, replace=replace or folder.exists()) as temporary:
-        save(testset, temporary)
+        write(testset, temporary)
         rows = testset.images.select(["image_id", "path"]).to_pylist() if built.files else []
         for row in rows:
             target = temporary / "images" / row["path"]

@@ -192,7 +192,7 @@ def embed(
             failures |= {unit.payload[place]: reason for place, reason in bad.items()}
         return failures
 
-    with working(results):
+    with working(results):  # until the results are read: who does the same removes them then
         failures = make(units, shard)
         if rows := readable(failures):
             again = [unit for unit in units if not rows.isdisjoint(unit.payload)]
@@ -200,31 +200,31 @@ def embed(
                 results.path(unit.key).unlink(missing_ok=True)
             make(again, None)
             failures = make(units, None)
-    if ids and len(failures) == len(ids):
-        raise NotApplicable(
-            f"none of the {len(ids)} images of {pool.name} could be read "
-            f"({next(iter(failures.values()))})",
-            fix="check where the images are (--images)",
-        )
-    facts = {
-        "encoder": encoder_facts(encoder),
-        "images": what,
-        "images_without_hash": digests.count(None),
-        "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
-    }
-    lines = [digest if row not in failures else None for row, digest in enumerate(digests)]
-    with _writing(folder, ids, facts, replace=True, digests=lines) as temporary:
-        # Row by row into the file: the vectors of a large set are larger than memory.
-        vectors = np.lib.format.open_memmap(
-            temporary / _VECTORS, "w+", _dtype(encoder), (len(ids), encoder.dimension)
-        )
-        for row, (source, place) in stored.items():
-            vectors[row] = source[place]
-        for unit in units:
-            _, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
-            vectors[list(unit.payload)] = made["vectors"]
-        vectors.flush()
-        del vectors
+        if ids and len(failures) == len(ids):
+            raise NotApplicable(
+                f"none of the {len(ids)} images of {pool.name} could be read "
+                f"({next(iter(failures.values()))})",
+                fix="check where the images are (--images)",
+            )
+        facts = {
+            "encoder": encoder_facts(encoder),
+            "images": what,
+            "images_without_hash": digests.count(None),
+            "failures": {ids[row]: reason for row, reason in sorted(failures.items())},
+        }
+        lines = [digest if row not in failures else None for row, digest in enumerate(digests)]
+        with _writing(folder, ids, facts, replace=True, digests=lines) as temporary:
+            # Row by row into the file: the vectors of a large set are larger than memory.
+            vectors = np.lib.format.open_memmap(
+                temporary / _VECTORS, "w+", _dtype(encoder), (len(ids), encoder.dimension)
+            )
+            for row, (source, place) in stored.items():
+                vectors[row] = source[place]
+            for unit in units:
+                _, made = unpack_arrays(io.BytesIO(results.read(unit.key)))
+                vectors[list(unit.payload)] = made["vectors"]
+            vectors.flush()
+            del vectors
     remove_job(results.folder)
     return read_embeddings(folder)
 

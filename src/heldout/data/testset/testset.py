@@ -373,33 +373,38 @@ def save(testset: TestSet, folder: Path, *, replace: bool = False) -> TestSet:
 
 
 def _save(testset: TestSet, folder: Path, *, replace: bool) -> TestSet:
-    import pyarrow.parquet as pq
-
-    card, pool = testset.card, testset.card.stage == "pool"
+    card = testset.card
     there = (folder / card.file).exists()
     if not there and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExistsError(f"{folder} exists and is not a {card.kind}", fix="name another folder")
     if there and not replace:
         return _known(testset, folder)
+    with atomic_folder(folder, replace=replace) as temporary:
+        write(testset, temporary, folder)
+        if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
+            shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
+    return load(folder)
+
+
+def write(testset: TestSet, folder: Path, place: Path | None = None) -> None:
+    """Write a set's files into a new folder that this process holds, and may then move to ``place``."""
+    import pyarrow.parquet as pq
+
+    pool = testset.card.stage == "pool"
     tables = {"images": testset.images}
     if pool or len(testset.memberships):
         tables["memberships"] = testset.memberships
     tables |= {f"truth/{name}": table for name, table in testset.truths.items()}
     if pool:
-        testset = dataclasses.replace(
-            testset, card=card.updated(counts={name: len(t) for name, t in tables.items()})
-        )
-    with atomic_folder(folder, replace=replace) as temporary:
-        (temporary / "truth").mkdir()
-        for name, table in tables.items():
-            path = temporary / f"{name}.parquet"
-            pq.write_table(table, path, compression="zstd" if pool else "snappy")
-        if testset.space is not None and not is_built_in(testset.space):
-            write_json(temporary / LABEL_SPACE, testset.space.to_dict())
-        _card_for(testset, folder).write(temporary)
-        if (folder / "images").is_dir():  # links, not a move: an interruption must lose nothing
-            shutil.copytree(folder / "images", temporary / "images", copy_function=os.link)
-    return load(folder)
+        counts = {name: len(table) for name, table in tables.items()}
+        testset = dataclasses.replace(testset, card=testset.card.updated(counts=counts))
+    (folder / "truth").mkdir()
+    for name, table in tables.items():
+        path = folder / f"{name}.parquet"
+        pq.write_table(table, path, compression="zstd" if pool else "snappy")
+    if testset.space is not None and not is_built_in(testset.space):
+        write_json(folder / LABEL_SPACE, testset.space.to_dict())
+    _card_for(testset, place or folder).write(folder)
 
 
 def _known(testset: TestSet, folder: Path) -> TestSet:
