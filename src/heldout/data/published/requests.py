@@ -262,9 +262,13 @@ class FlickrRequest(CollectRequest, frozen=True, kw_only=True):
     per_class: Annotated[
         int, option("Images of a class; its search terms share them equally.", ge=1)
     ] = 200
-    terms: Annotated[Path, option("JSON {class: [term]}: what is searched for instead.")] | None = (
-        None
-    )
+    terms: (
+        Annotated[
+            Path,
+            option("JSON {class: [term]}: what is searched for instead.", flag="search-terms"),
+        ]
+        | None
+    ) = None
     parent_terms: Annotated[
         bool,
         option(
