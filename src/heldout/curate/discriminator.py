@@ -92,6 +92,14 @@ class Telltale:
     probability: float
 
 
+class ToldApart(NamedTuple):
+    """Two sets, how well they are told apart, and their images: of each set the surest first."""
+
+    sets: tuple[TestSet, TestSet]
+    found: Discrimination
+    telltales: list[Telltale]
+
+
 class _Image(NamedTuple):
     """An image of the first set (0) or of the second (1)."""
 
@@ -103,15 +111,14 @@ def diff(request: DiffRequest, context: Context) -> Result:
     """What differs between two sets, and where features are named, whether a classifier sees it."""
     result = diff_of_sets(request, context)
     if request.features is not None:
-        found, telltales = discriminate(*diffed_sets(request, context), request.features, context)
-        result.records = [*result.records, found, *telltales]
+        told = discriminate(*diffed_sets(request, context), request.features, context)
+        result.records = [*result.records, told.found, *told.telltales]
+        result.drawn = told
     return result
 
 
-def discriminate(
-    a: TestSet, b: TestSet, features: str, context: Context
-) -> tuple[Discrimination, list[Telltale]]:
-    """How well the images of two sets are told apart; the images, those that are told best first."""
+def discriminate(a: TestSet, b: TestSet, features: str, context: Context) -> ToldApart:
+    """Tell the images of two sets apart by features: vectors, or what makes them."""
     from scipy.special import expit
 
     sets = (a, b)
@@ -167,7 +174,7 @@ def discriminate(
         interval=f"{interval.method}, images of one half",
         level=interval.level,
     )
-    return found, [
+    telltales = [
         Telltale(
             testset=sets[images[row].origin].name,
             other=sets[1 - images[row].origin].name,
@@ -177,6 +184,7 @@ def discriminate(
         )
         for row in order
     ]
+    return ToldApart(sets, found, telltales)
 
 
 def _vectors(testset: TestSet, features: str, context: Context) -> Embeddings:

@@ -83,7 +83,7 @@ class DiffRequest(Request, frozen=True, kw_only=True):
 
     Where both say how their classes were reviewed, also which reviews hold in the later one: those of
     classes without a problem whose images are the same. One that was lost is an error. With --features
-    also whether a classifier tells their images apart, and by which images.
+    also whether a classifier tells their images apart, and by which: -o writes a page (HTML) of them.
     """
 
     a: Annotated[str, argument("The earlier test set, or a published JSON file.")]
@@ -93,9 +93,11 @@ class DiffRequest(Request, frozen=True, kw_only=True):
         option("ImageNetV2: folder of <name>_review.json files, or one file; one for each set."),
     ] = ()
     features: FrozenFeatures | None = None
+    out: Out | None = None
 
     def check(self) -> None:
-        """Reviews are in one folder, or one file for each."""
+        """Reviews are in one folder, or one file for each; the page shows what features tell."""
+        needs(self, "out", "features")
         if len(self.reviews) > 2:
             raise RequestError("{reviews} names more than two files", fix="give one for each")
 
