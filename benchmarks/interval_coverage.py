@@ -18,7 +18,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,17 @@ from typing import Any
 
 import numpy as np
 import scipy
-from scipy.special import expit, gammaln, log_softmax, logit, ndtr, ndtri, xlog1py, xlogy
+from scipy.special import (
+    expit,
+    gammaln,
+    log_softmax,
+    logit,
+    logsumexp,
+    ndtr,
+    ndtri,
+    xlog1py,
+    xlogy,
+)
 
 from heldout.core.errors import NotApplicable
 from heldout.core.files import write_text
@@ -42,13 +52,13 @@ from heldout.data.testset import (
 )
 from heldout.measure.score.compare import consistency_records
 from heldout.measure.score.curve_summaries import first_crossing
+from heldout.measure.score.estimate import IntervalOptions, estimate
 from heldout.measure.score.fits import fit_lines, fit_points, published_line, robustness_scores
 from heldout.measure.score.measure import Measured
-from heldout.measure.score.metrics import BINS, get_metric
+from heldout.measure.score.metrics import BINS, bin_codes, classwise_rows, get_metric
 from heldout.stats.bootstrap import (
     FEW_CLUSTERS,
     bootstrap_mean,
-    bootstrap_statistic,
     equal_weights,
 )
 from heldout.stats.calibration import binned_gaps
@@ -56,7 +66,6 @@ from heldout.stats.intervals import (
     Interval,
     clopper_pearson,
     interval_from_error,
-    interval_from_replicates,
     t_quantile,
     wilson,
 )
@@ -358,28 +367,119 @@ def _loss_of_classes(rng: np.random.Generator, classes: int, noise: float, batch
 
 
 def calibration(rng: np.random.Generator, scale: float) -> Iterator[Row]:
-    """ECE over 15 bins of a model whose confidence is too high by a constant."""
-    bins = 15
-    settings = ((1000, 0.03, 400), (1000, 0.06, 400), (10_000, 0.06, 300), (1000, 0.0, 400))
-    for n, gap, simulations in settings:
-        tallies = {name: Tally() for name in ("percentile", "basic", "bias-aware")}
-        for _ in range(max(4, int(simulations * scale))):
-            confidence = 0.4 + 0.6 * rng.random(n)
-            code = np.minimum((confidence * bins).astype(int), bins - 1)
-            lean = (rng.random(n) < confidence - gap) - confidence
+    """Calibration errors of one model, as records have them.
 
-            def ece(weights: np.ndarray, code: np.ndarray = code, lean: np.ndarray = lean) -> float:
-                sums = np.bincount(code, weights=weights * lean)
-                return float(np.abs(sums).sum() / weights.sum())
+    The interval of both plain and debiased errors is of the true one: the oracle is that of the
+    debiased estimate, as the plain one is four standard errors off and hardly moves with the truth.
+    """
+    for n, films in ((50, 0), (300, 0), (1000, 0), (10_000, 0), (160, 8), (400, 20), (1200, 60)):
+        film = np.arange(n) // 20 if films else np.arange(n)
+        shares = {"films": 0.2, "images": 0.4} if films else {"images": 0.5}
+        for kind, shape in ((0.0, 1.0), (0.03, 1.0), (0.06, 1.0), (0.15, 1.0), (0.0, 0.7)):
+            for sharp in (False, True):
+                yield from _calibration_rows(rng, scale, film, films, shares, kind, shape, sharp)
+    for n, classes, films in (
+        (50, 2, 0),
+        (1000, 2, 0),
+        (50, 10, 0),
+        (1000, 10, 0),
+        (2000, 100, 0),
+        (160, 10, 8),
+        (400, 10, 20),
+        (1200, 10, 60),
+    ):
+        for told in (1.0, 0.6, 2.0):
+            yield _classwise_row(rng, scale, n, classes, films, told)
 
-            result = bootstrap_statistic(ece, n, rng=rng, takes="weights", replicates=400)
-            for method, tally in tallies.items():
-                tally.add(
-                    interval_from_replicates(result.value, result.replicates, method=method), gap
-                )
-        for method, tally in tallies.items():
-            label = f"**plain, {method}**" if method == "bias-aware" else f"plain, {method}"
-            yield tally.row(f"n = {n:,}, ECE with {bins} bins, true {gap}", label)
+
+def _calibration_rows(
+    rng: np.random.Generator,
+    scale: float,
+    film: np.ndarray,
+    films: int,
+    shares: dict[str, float],
+    above: float,
+    tempered: float,
+    sharp: bool,
+) -> Iterator[Row]:
+    """Confidences too high by ``above``, or log odds too large by 1 / ``tempered``."""
+
+    def draw(images: int) -> tuple[np.ndarray, np.ndarray]:
+        confidence = 0.4 + 0.6 * (rng.beta(8, 1, images) if sharp else rng.random(images))
+        meant = expit(tempered * logit(np.clip(confidence, 1e-9, 1 - 1e-9))) - above
+        return confidence[:, None], np.clip(meant, 1e-9, 1 - 1e-9)[:, None]
+
+    confidence, meant = draw(1_000_000)
+    truth = float(np.abs(np.bincount(bin_codes(confidence[:, 0]), (meant - confidence)[:, 0])).sum())
+    truth /= 1_000_000
+    testset = _testset("set", len(film), films or None)
+    tallies = {name: Tally() for name in ("ece", "ece_debiased")}
+    for _ in range(max(50, int(400 * scale))):
+        confidence, meant = draw(len(film))
+        values = _hits(rng, meant, film, **shares) - confidence
+        measured = {
+            name: _measured_as(name, testset, values, confidence=confidence) for name in tallies
+        }
+        estimates = {
+            name: estimate(
+                each, IntervalOptions(replicates=200), "coverage", clusters=film if films else None
+            )
+            for name, each in measured.items()
+        }
+        unclipped = float(measured["ece_debiased"].estimates()[0])
+        for name, found in estimates.items():
+            if found.interval is None:
+                tallies[name].refused += 1
+            else:
+                tallies[name].add(found.interval, truth, unclipped)
+    where = f"{films} films of 20 images" if films else f"n = {len(film):,}"
+    kind = f"{'sharp' if sharp else 'broad'} confidences, true {truth:.3f}"
+    kind += ", a slope" if tempered < 1 else ""
+    rows = [
+        tally.row(f"{where}, {kind}", f"**{name}**", films or None)
+        for name, tally in tallies.items()
+    ]
+    if replace(rows[1], method=rows[0].method) == rows[0]:
+        rows = [replace(rows[0], method="**ece**, **ece_debiased**")]
+    yield from rows
+
+
+def _classwise_row(
+    rng: np.random.Generator, scale: float, n: int, classes: int, films: int, told: float
+) -> Row:
+    """What sets of n images show on average; log odds are told ``told`` times as large as meant."""
+    film, tally = np.arange(n) // 20, Tally()
+    testset = _testset("set", n, films or None)
+    found = []
+    for _ in range(max(50, int((800 if n * classes < 1e5 else 300) * scale))):
+        odds, first = rng.standard_normal((n, classes)), rng.integers(0, classes, n)
+        height = 3 * np.sqrt(np.log(classes)) * (1 + 0.5 * rng.standard_normal(n))
+        odds[np.arange(n), first] += height
+        shift = rng.standard_normal((films, classes))[film] if films else 0.0
+        label = (odds + shift + rng.gumbel(size=odds.shape)).argmax(axis=1)
+        logits = told * odds
+        truth: Any = SimpleNamespace(
+            correct=SimpleNamespace(pairs=lambda label=label: (np.arange(n), label)),
+            rows=np.arange(n),
+        )
+        guesses: Any = SimpleNamespace(
+            needed_logits=logits, normaliser=logsumexp(logits, axis=1), space=range(classes)
+        )
+        values, folded = classwise_rows(truth, guesses).T[:, :, None]
+        measured = _measured_as("ece_classwise", testset, values, folded=folded)
+        measured = replace(measured, space=_space(classes))
+        found.append(estimate(measured, IntervalOptions(), "", clusters=film if films else None))
+    mean = float(np.mean([each.value for each in found]))
+    for each in found:
+        tally.add_limits(*_ends(each.interval), mean, float(each.value[0]))
+    where = f"{films} films of 20 images" if films else f"n = {n:,}"
+    told_as = {1.0: "calibrated", 0.6: "underconfident", 2.0: "overconfident"}[told]
+    setting = f"{where}, {classes} classes, {told_as}, {mean:.4f} on average"
+    return tally.row(setting, "**ece_classwise**", films or None)
+
+
+def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
+    return (None, None) if interval is None else (float(interval.low[0]), float(interval.high[0]))
 
 
 def worst_slice(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -647,19 +747,30 @@ def _testset(name: str, images: int, films: int | None) -> TestSet:
     )
 
 
-def _measured(right: np.ndarray, name: str, films: int | None = None) -> Measured:
-    """Top-1 of models that are ``right`` (images, models)."""
-    testset = _testset(name, len(right), films)
+def _space(classes: int) -> LabelSpace:
+    return LabelSpace("many", tuple(Class(f"c{c}", (f"class {c}",)) for c in range(classes)))
+
+
+def _measured_as(metric: str, testset: TestSet, values: np.ndarray, **columns: Any) -> Measured:
+    """One model's values of a metric."""
     return Measured(
         testset=testset,
         truth="original",
         space=testset.label_space,
-        metric=get_metric("top1"),
-        models=tuple(f"m{m:03d}" for m in range(right.shape[1])),
-        values=right,
-        rows=np.arange(len(right)),
-        groups=np.zeros(len(right), dtype=np.int64),
+        metric=get_metric(metric),
+        models=("m",),
+        values=values,
+        rows=np.arange(len(values)),
+        groups=np.zeros(len(values), dtype=np.int64),
+        **columns,
     )
+
+
+def _measured(right: np.ndarray, name: str, films: int | None = None) -> Measured:
+    """Top-1 of models that are ``right`` (images, models)."""
+    testset = _testset(name, len(right), films)
+    models = tuple(f"m{m:03d}" for m in range(right.shape[1]))
+    return replace(_measured_as("top1", testset, right), models=models)
 
 
 def robustness(rng: np.random.Generator, scale: float) -> Iterator[Row]:
@@ -799,7 +910,7 @@ PARTS: dict[str, Callable[[np.random.Generator, float], Iterator[Row]]] = {
     "Clusters": clustered,
     "Strata": stratified,
     "Other means": other_means,
-    "A statistic that is not a mean": calibration,
+    "Calibration errors": calibration,
     "Worst slice of many": worst_slice,
     "Paired difference": paired,
     "Ranks": ranks,

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from heldout.core.errors import NotApplicable
 from heldout.stats.bootstrap import design
-from heldout.stats.intervals import FloatArray, t_quantile
+from heldout.stats.intervals import FloatArray, normal_quantile, t_quantile
 from heldout.stats.multiple import PairTests
 
 LEAST_IMAGES = 300
@@ -42,30 +42,50 @@ def debiased_error(
     >>> float(debiased_error([0.01, -0.01], [0.01, 0.01], [0.5, 0.5]).round(4))
     0.004
     """
-    from scipy.special import chdtri, ndtr
+    plain, known, z, line = _on_scale(gaps, error, share)
+    s = np.asarray(error, dtype=np.float64)[known]
+    return np.asarray(plain - absolute_noise(_true_gaps(z, line, doubt)) @ s)
 
+
+def _on_scale(
+    gaps: npt.ArrayLike, error: npt.ArrayLike, share: npt.ArrayLike
+) -> tuple[FloatArray, npt.NDArray[np.bool_], FloatArray, FloatArray]:
+    """The plain error, and of bins with an error: which, their gaps in errors, the line's base."""
     raw = np.asarray(gaps, dtype=np.float64)
     s, part = np.asarray(error, dtype=np.float64), np.asarray(share, dtype=np.float64)
-    plain = np.abs(raw).sum(axis=-1)
     known = s > 0
-    if not known.any():
-        return np.asarray(plain)
-    s = s[known]
-    z = raw[..., known] / s
     centre = (np.flatnonzero(known) + 0.5) / len(part)
-    line, _ = np.linalg.qr(np.stack([part[known], part[known] * centre], axis=1) / s[:, None])
+    columns = np.stack([part[known], part[known] * centre], axis=1)
+    line, _ = np.linalg.qr(columns / s[known, None])
+    return np.abs(raw).sum(axis=-1), known, raw[..., known] / s[known], line
+
+
+def _true_gaps(
+    z: FloatArray, line: FloatArray, doubt: float, *, shrunk: bool = True
+) -> FloatArray:
+    """Where the gaps ``z`` lie without noise, as :func:`debiased_error` says."""
+    from scipy.special import chdtri
+
     on_line = z @ line
     rest = z - on_line @ line.T
     sizes = (np.square(x).sum(axis=-1, keepdims=True) for x in (on_line, rest))
     along, across = (np.maximum(size, 1e-300) for size in sizes)
-    m = (on_line * np.maximum(0.0, 1.0 - line.shape[1] / along)) @ line.T
-    if (free := len(s) - line.shape[1]) > 0:
+    if shrunk:
+        on_line = on_line * np.maximum(0.0, 1.0 - line.shape[1] / along)
+    m = on_line @ line.T
+    if (free := z.shape[-1] - line.shape[1]) > 0:
         least = chdtri(free, 1.0 - doubt)
         m = m + rest * np.sqrt(np.maximum(0.0, 1.0 - least / across))
-    m = np.abs(m)
+    return np.asarray(m)
+
+
+def absolute_noise(gaps: FloatArray) -> FloatArray:
+    """What noise of variance 1 adds to absolute values: E|N(m, 1)| - |m|."""
+    from scipy.special import ndtr
+
+    m = np.abs(gaps)
     density = np.sqrt(2.0 / np.pi) * np.exp(-0.5 * np.square(m))
-    noise = density - 2.0 * m * ndtr(-m)  # E|N(m, 1)| - m
-    return np.asarray(plain - noise @ s)
+    return np.asarray(density - 2.0 * m * ndtr(-m))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,12 +160,15 @@ class BinnedGaps:
 
     ``gaps``, ``share``  (models, bins): mean over all images of hit less confidence in a bin; the
                          part of the images that lie in it
+    ``meant``            (models, bins): standard errors of images drawn one by one, were every
+                         confidence meant
     ``covariance``       (models * bins, models * bins)
     """
 
     n: int
     gaps: FloatArray
     share: FloatArray
+    meant: FloatArray
     covariance: FloatArray
     degrees: float
 
@@ -159,6 +182,45 @@ class BinnedGaps:
         """The debiased error of every model; (models,)."""
         parts = zip(self.gaps, self.error, self.share, strict=True)
         return np.array([debiased_error(*part, doubt=doubt) for part in parts])
+
+    def limits(
+        self, rng: np.random.Generator, *, level: float = 0.95, replicates: int = 1000
+    ) -> tuple[FloatArray, FloatArray]:
+        """Limits (models,) of the true errors: the debiased ones ± t times a standard error.
+
+        The high one starts from the most that may be there: from the line as it was found, not
+        drawn to 0, or with bins believed as soon as they leave it. The standard error is that of the
+        estimate, drawn again about the gaps, or of the sum of gaps with their signs held, which is
+        the larger where bins go together; bins of few images have at least the noise of a calibrated
+        model. The low limit is 0 where noise alone could have shown as much.
+        """
+        t, bins = float(t_quantile(level, self.degrees)), self.gaps.shape[1]
+        normal = rng.standard_normal((replicates, bins))
+        found = np.empty((2, len(self.gaps)))
+        for m, (gaps, error, share) in enumerate(
+            zip(self.gaps, self.error, self.share, strict=True)
+        ):
+            plain, known, z, line = _on_scale(gaps, error, share)
+            own = slice(m * bins, (m + 1) * bins)
+            scale = np.zeros(bins)
+            scale[known] = np.maximum(1.0, self.meant[m, known] / error[known])
+            covariance = scale[:, None] * self.covariance[own, own] * scale
+            roots, vectors = np.linalg.eigh(covariance)
+            noise = normal @ ((vectors * np.sqrt(np.maximum(roots, 0.0))) @ vectors.T)
+            value = float(debiased_error(gaps, error, share))
+            free = _true_gaps(z, line, 0.5, shrunk=False)
+            s = error[known]
+            straight = min(float(plain), float(np.abs(z @ line @ line.T) @ s))
+            most = max(value, float(plain - absolute_noise(free) @ s), straight)
+            signs = np.sign(free)
+            held = max(float(signs @ covariance[np.ix_(known, known)] @ signs), 0.0)
+            drawn = debiased_error(gaps + noise, error, share)
+            half = t * max(float(drawn.std(ddof=1)), held**0.5)
+            alone = np.quantile(np.abs(noise).sum(axis=1), (1.0 + level) / 2.0)
+            chance = plain <= alone * t / normal_quantile(level)
+            found[:, m] = 0.0 if chance else value - half, most + half
+        low, high = np.clip(found, 0.0, 1.0)
+        return low, high
 
     def errors(self, rng: np.random.Generator, replicates: int = 1000) -> CalibrationErrors:
         """The debiased errors with their spread: gaps drawn about those found, estimated again."""
@@ -195,10 +257,14 @@ def binned_gaps(
     gaps = np.asarray(sums.sum(axis=0))
     covariance = (sums.T @ sums).toarray() - np.outer(gaps, gaps) / layout.units
     share = np.bincount(cells, minlength=len(gaps)) / n
+    # Of a hit or a miss at confidence c, |value| is 1 - c or c.
+    spread = np.abs(data) * (1.0 - np.abs(data))
+    meant = np.sqrt(np.bincount(cells, spread.ravel(), len(gaps))) / n
     return BinnedGaps(
         n,
         gaps.reshape(models, count),
         share.reshape(models, count),
+        meant.reshape(models, count),
         covariance * (layout.units / (layout.units - 1.0)),
         float(layout.degrees_of_freedom),
     )

@@ -12,15 +12,14 @@ import numpy as np
 from heldout.core.errors import NotApplicable
 from heldout.measure.score.estimate import (
     LEVEL,
-    NO_CLASSWISE,
     REPLICATES,
     IntervalOptions,
-    calibration,
     generator,
     part_of,
     sampling_design,
 )
 from heldout.measure.score.measure import Measured
+from heldout.measure.score.metrics import BINS
 from heldout.measure.score.records import Comparison
 from heldout.measure.score.slices import (
     ALL,
@@ -176,9 +175,16 @@ def _tests(
     rng = generator(options.seed, part, f"compare {part.metric.name} {name}")
     kind = "paired score" if clusters is None else "paired cluster score"
     if part.metric.classwise:
-        raise NotApplicable(NO_CLASSWISE, fix="compare ece")
+        raise NotApplicable(
+            "classwise calibration errors have no test: noise adds more to those of one model than "
+            "of another",
+            fix="compare ece",
+        )
     if part.metric.binned:
-        return calibration(part, options, rng, clusters).pairs(), f"{kind}, debiased"
+        from heldout.stats.calibration import binned_gaps
+
+        gaps = binned_gaps(part.values, part.bin_codes, BINS, clusters=clusters)
+        return gaps.errors(rng, options.replicates).pairs(), f"{kind}, debiased"
     tests = pair_tests(part.values, rng=rng, **sampling_design(part, clusters))
     if part.counted and clusters is None:
         kind = "McNemar mid-p" if len(part.models) == 2 else "McNemar score"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,20 +26,13 @@ from heldout.measure.score.slices import (
     partitions,
     with_cluster_name,
 )
-from heldout.stats.bootstrap import bootstrap_mean, bootstrap_statistic, equal_weights
-from heldout.stats.intervals import Interval, interval_from_replicates, t_quantile, wilson
+from heldout.stats.bootstrap import bootstrap_mean, design, equal_weights
+from heldout.stats.intervals import Interval, t_quantile, wilson
 from heldout.stats.log_loss import mean_log_loss
 from heldout.stats.multiple import rank_intervals, worst_slice_interval
 
-if TYPE_CHECKING:
-    from heldout.stats.calibration import CalibrationErrors
-
 REPLICATES = 1000
 LEVEL = 0.95
-NO_CLASSWISE = (
-    "a classwise calibration error has no interval: resampling it takes the probability of every "
-    "class on every image"
-)
 MINIMUM_N = 20
 """Slices with fewer images are shown but never called the worst."""
 
@@ -100,9 +93,7 @@ def estimate(
             k, n = named.values.sum(axis=0), len(part)
             value, interval = k / n, wilson(k, n, level=options.level)
         elif part.metric.classwise:
-            raise NotApplicable(NO_CLASSWISE, fix="use ece or ece_debiased")
-        elif part.metric.debiased:
-            value, interval = _debiased(named, options, rng, clusters)
+            value, interval = _classwise(named, options, clusters)
         elif part.metric.binned:
             value, interval = _calibration(named, options, rng, clusters)
         elif part.metric.values is nll_rows:
@@ -110,9 +101,9 @@ def estimate(
                 named.values, level=options.level, clusters=clusters, weights=named.weights
             )
         else:
-            design = sampling_design(named, clusters)
+            drawn = sampling_design(named, clusters)
             draws = {"rng": rng, "replicates": options.replicates, "level": options.level}
-            found = bootstrap_mean(named.values, **design | draws)
+            found = bootstrap_mean(named.values, **drawn | draws)
             value, interval = found.value, found.interval
     except NotApplicable as refused:
         return Estimates(part.estimates(), None, with_cluster_name(refused.message, cluster))
@@ -137,72 +128,49 @@ def sampling_design(part: Measured, clusters: np.ndarray | None) -> dict[str, An
     }
 
 
-def calibration(
-    part: Measured, options: IntervalOptions, rng: np.random.Generator, clusters: np.ndarray | None
-) -> CalibrationErrors:
-    """Debiased calibration errors of all models, with the draws behind their errors."""
-    from heldout.stats.calibration import binned_gaps
-
-    return binned_gaps(part.values, part.bin_codes, BINS, clusters=clusters).errors(
-        rng, options.replicates
-    )
-
-
-def _debiased(
-    part: Measured,
-    options: IntervalOptions,
-    rng: np.random.Generator,
-    clusters: np.ndarray | None,
-) -> tuple[np.ndarray, Interval]:
-    """A true calibration error is not below 0; the estimate may be, and is then given as 0."""
-    found = calibration(part, options, rng, clusters)
-    half = found.error * float(t_quantile(options.level, found.degrees))
-    least, most = (f(found.value, found.other) for f in (np.minimum, np.maximum))
-    low, value, high = (np.clip(x, 0.0, 1.0) for x in (least - half, found.value, most + half))
-    name = "plain" if clusters is None else "cluster"
-    method = f"{name}-simulated-t, {BINS} bins of equal width"
-    return value, Interval(low, high, method, options.level)
-
-
 def _calibration(
     part: Measured,
     options: IntervalOptions,
     rng: np.random.Generator,
     clusters: np.ndarray | None,
 ) -> tuple[np.ndarray, Interval]:
-    """ECE takes absolute values, so noise pushes it up, and a resample's noise pushes twice.
+    """Calibration errors with limits of the true ones, which are not below 0.
 
-    Where the error is small against its noise no one bootstrap interval holds its level; the union
-    of the basic interval (which mirrors the replicates at the estimate and so takes the push off)
-    and of estimate ± t times the standard error does. The low limit is 0 where a model that means
-    its confidences could well have shown as much.
+    Noise pushes the plain error up, so it often lies near its high limit, and the interval is
+    stretched to it where it lies beyond.
     """
-    level = options.level
-    found = bootstrap_statistic(
-        part.calibration_errors,
-        len(part),
-        rng=rng,
-        replicates=options.replicates,
-        level=level,
-        clusters=clusters,
-        takes="weights",
-        method="t",
-        bounds=(0.0, 1.0),
-    )
-    value, symmetric = found.value, found.interval
-    basic = interval_from_replicates(
-        value, found.replicates, level=level, method="basic", bounds=(0.0, 1.0)
-    )
-    # What ECE would show if every confidence were meant: in each bin, hits less confidence then
-    # sum to about a normal of variance sum c (1 - c).
-    draws = np.abs(rng.standard_normal((options.replicates, BINS)))
-    columns = zip(part.bin_codes.T, np.asarray(part.confidence).T, strict=True)
-    spread = [np.sqrt(np.bincount(code, c * (1 - c), minlength=BINS)) for code, c in columns]
-    calibrated = draws @ np.stack(spread, axis=1) / len(part)
-    chance = np.quantile(calibrated, (1 + level) / 2, axis=0)
-    low = np.where(value <= chance, 0.0, np.minimum(symmetric.low, basic.low))
-    method = f"{symmetric.method.removesuffix('-t')}-basic-or-t, {BINS} bins of equal width"
-    return value, Interval(low, np.maximum(symmetric.high, basic.high), method, level)
+    from heldout.stats.calibration import binned_gaps
+
+    gaps = binned_gaps(part.values, part.bin_codes, BINS, clusters=clusters)
+    low, high = gaps.limits(rng, level=options.level, replicates=options.replicates)
+    value = np.clip(part.estimates(), 0.0, 1.0)
+    name = "plain" if clusters is None else "cluster"
+    method = f"{name}-simulated-t, {BINS} bins of equal width"
+    return value, Interval(np.minimum(low, value), np.maximum(high, value), method, options.level)
+
+
+def _classwise(
+    part: Measured,
+    options: IntervalOptions,
+    clusters: np.ndarray | None,
+) -> tuple[np.ndarray, Interval]:
+    """What sets of as many images have on average, with the noise that is part of it.
+
+    The values of images say how the sum of gaps varies while their signs hold. Absolute values vary
+    less where a gap is small against its noise; about half of what is taken off is left where sums
+    of gaps do not vary at all.
+    """
+    n, value = len(part), part.estimates()
+    layout = design(n, clusters=clusters)
+    sums = layout.unit_sums((part.values - value) / n)
+    held = layout.variance(sums)
+    folded = np.asarray(part.folded).sum(axis=0) / n**2
+    error = np.sqrt(np.maximum(held - folded, folded / 2.0))
+    degrees = layout.degrees(sums, layout.unit_sums(np.ones(n)))
+    half = t_quantile(options.level, degrees) * error
+    low, high = np.maximum(value - half, 0.0), np.minimum(value + half, 2.0 / len(part.space))
+    method = f"{layout.name}-t, {BINS} bins of equal width, noise of {n:,} images included"
+    return value, Interval(low, np.maximum(high, value), method, options.level)
 
 
 def part_of(

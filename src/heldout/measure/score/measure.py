@@ -35,7 +35,7 @@ from heldout.measure.score.truth import (
 )
 from heldout.models.predictions import Predictions
 
-_MATRICES = ("values", "confidence", "guesses")  # one column per model
+_MATRICES = ("values", "confidence", "folded", "guesses")  # one column per model
 _COUNTS = ("unreviewed", "failed", "unknown")  # one number per model
 
 
@@ -70,6 +70,8 @@ class Measured:
     ``groups``      int64 (n,): class index of each row, -1 where it has none
     ``weights``     float64 (n,) for a weighted metric
     ``confidence``  float64 (n, models) for a calibration error
+    ``folded``      float64 (n, models) for a classwise calibration error: see
+                    :func:`~heldout.measure.score.metrics.classwise_rows`
     ``guesses``     int32 (n, models) for a score per class: top-1 predictions as classes of the set,
                     -1 for none
     ``left_out``    rows of the truth that the metric does not count
@@ -89,6 +91,7 @@ class Measured:
     hashes: tuple[str, ...] = ()
     weights: np.ndarray | None = None
     confidence: np.ndarray | None = None
+    folded: np.ndarray | None = None
     guesses: np.ndarray | None = None
     left_out: int = 0
     unreviewed: tuple[int, ...] = ()
@@ -247,7 +250,10 @@ def _column(
             fix="use brier, which is bounded, or predict with finite logits",
         )
     unknown = found.unknown(metric.ranks) & ~found.failed
-    column: dict[str, Any] = {
+    folded: dict[str, Any] = {}
+    if metric.classwise:
+        values, folded["folded"] = values.T
+    column: dict[str, Any] = folded | {
         "values": values.astype(bool if metric.plain else np.float64),
         # Of images, not of rows: an image of several classes has a row for each.
         "failed": len(np.unique(truth.rows[mask & found.failed])),
