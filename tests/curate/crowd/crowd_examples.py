@@ -30,6 +30,18 @@ SPACE = LabelSpace(
         for name in NAMES
     ),
 )
+CHILD = """
+import sys
+from pathlib import Path
+from heldout.cli.app import invoke
+from heldout.testing.recipe_child import Moments
+moments = Moments(Path(sys.argv[2]), int(sys.argv[1]) or None)
+sys.addaudithook(moments)
+code = invoke(sys.argv[3:])
+print("writes", moments.count)
+sys.exit(code)
+"""
+"""A command that kills itself before a write below a folder, or counts them."""
 SIZES = {"candidates": 4, "positive": 1, "negative": 1}
 
 

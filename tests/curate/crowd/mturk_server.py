@@ -52,11 +52,14 @@ class Service:
         self.calls: list[str] = []
         self.lock = threading.Lock()
         self.submitted = 0
+        self.refused = ""
         self.url = ""
 
     def answer(self, operation: str, given: dict[str, Any]) -> dict[str, Any]:
         with self.lock:
             self.calls.append(operation)
+            if self.refused:
+                raise Refusal("RequestError", "AccountSuspended", self.refused)
             if self.throttled and len(self.calls) % self.throttled == 0:
                 raise Refusal("ThrottlingException", "", "Rate exceeded")
             return dict(getattr(self, operation)(**given))

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from heldout.core.errors import BadFile, UserError
 from heldout.curate.crowd.backend import GRID, SELECTED, GridTask, Secrets, chosen
-from heldout.curate.crowd.local import LocalCrowd
+from heldout.curate.crowd.local import KEPT, LocalCrowd
 from heldout.data.labels.label_space import Class
 
 SECRETS = Secrets(b"key")
-HOUR = timedelta(hours=1)
 
 
 class Clock:
@@ -106,7 +105,7 @@ def test_a_grid_that_is_not_answered_in_time_goes_to_somebody_else(tmp_path: Pat
     made = crowd(tmp_path, grids=1, assignments=1, clock=clock)
     given = made.next("ann")
     assert given is not None and made.next("bob") is None
-    clock.now += HOUR + timedelta(seconds=1)
+    clock.now += KEPT + timedelta(seconds=1)
     assert made.next("bob") is not None and made.next("ann") is None
     made.submit("ann", given.grid, [])  # late, but nobody else has answered
     with pytest.raises(UserError, match="all its answers"):

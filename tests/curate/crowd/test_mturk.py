@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +21,7 @@ from heldout.core.errors import UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.mturk import cost, fee_share, form_fields
 from heldout.data.judgements.workers import counted_votes
-from tests.curate.crowd.crowd_examples import counts, of_kind, stored_votes, workspace_of
+from tests.curate.crowd.crowd_examples import CHILD, counts, of_kind, stored_votes, workspace_of
 from tests.curate.crowd.mturk_server import Form, Service, serving
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "a secret of nobody"}
@@ -231,6 +235,44 @@ def test_the_cost_comes_first_and_live_is_a_word(
     with pytest.raises(UserError, match="images_at is missing"):
         publish(workspace, service, images_at=None)
     assert service.calls == []
+
+
+def test_an_error_of_the_service_is_said_not_taken_for_an_empty_account(
+    workspace: Workspace, service: Service
+) -> None:
+    publish(workspace, service)
+    service.refused = "the account is suspended - call us"
+    with pytest.raises(UserError, match="MTurk refused list_hits: the account is suspended"):
+        fetch(workspace, service)
+    service.refused = ""
+    service.hits.popitem()
+    with pytest.raises(UserError, match=r"MTurk has grid .* already, and does not list it yet"):
+        shutil.rmtree(workspace.root / "crowd/mturk-sandbox/grids")
+        publish(workspace, service)
+
+
+def test_killed_and_resumed_creates_every_hit_once(workspace: Workspace, service: Service) -> None:
+    line = [
+        *("crowd", "publish", "mturk", "grids.json", "pool", "--controls", "val"),
+        *("--assignments", "3", "--images-at", f"{service.url}/images"),
+        *("--images-to", str(service.images)),
+    ]
+
+    def run(kill: int) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(kill), str(workspace.root), *line],
+            capture_output=True, text=True, check=False, cwd=workspace.root,
+        )  # fmt: skip
+        assert done.returncode == (-signal.SIGKILL if kill else 0), done.stderr
+        return int(done.stdout.rpartition("writes ")[2] or 0)
+
+    for kill in (9, 40, 30):
+        run(kill)
+    run(0)
+    assert len(service.hits) == len(service.tokens) == 3
+    records = workspace.root / "crowd/mturk-sandbox/grids"
+    tasks = {json.loads(path.read_text())["task"] for path in records.iterdir()}
+    assert tasks == set(service.hits) and len(list(service.images.iterdir())) == 18
 
 
 @pytest.mark.browser

@@ -19,7 +19,7 @@ from heldout.core.workspace import Workspace
 from heldout.curate.crowd.local import LocalCrowd
 from heldout.curate.crowd.publication import CrowdFolder, ImagePlace, small_copy
 from heldout.data.images import BadImage
-from tests.curate.crowd.crowd_examples import counts, photo, stored_votes, workspace_of
+from tests.curate.crowd.crowd_examples import CHILD, counts, photo, stored_votes, workspace_of
 
 
 def publish(workspace: Workspace, **more: Any) -> dict[str, int]:
@@ -121,19 +121,6 @@ def test_what_cannot_be_shown_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "crowd/local/grids").exists()
 
 
-_CHILD = """
-import sys
-from pathlib import Path
-from heldout.cli.app import invoke
-from heldout.testing.recipe_child import Moments
-moments = Moments(Path(sys.argv[2]), int(sys.argv[1]) or None)
-sys.addaudithook(moments)
-code = invoke(sys.argv[3:])
-print("writes", moments.count)
-sys.exit(code)
-"""
-
-
 @pytest.mark.parametrize("crowd", ["local", "simulated"])
 def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path, crowd: str) -> None:
     """Three places each here; ``benchmarks/kills.py --only "crowd publish"`` draws more."""
@@ -142,7 +129,7 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path: Path, crowd: str) -> 
 
     def run(line: str, place: Path, kill: int) -> int:
         done = subprocess.run(
-            [sys.executable, "-c", _CHILD, str(kill), str(place), *line.split()],
+            [sys.executable, "-c", CHILD, str(kill), str(place), *line.split()],
             capture_output=True, text=True, check=False, cwd=place,
         )  # fmt: skip
         assert done.returncode in (0, -signal.SIGKILL), done.stderr

@@ -58,9 +58,7 @@ def votes_of(seed: int, *, grids: int = 3, people: int = 4, status: bool = True)
 def test_against_counts_by_hand(seed: int, least: float | None) -> None:
     given_votes = votes_of(seed)
     found = crowd_votes(given_votes, min_accuracy=least)
-    counted = [
-        v for v in given_votes if v.evidence["status"] == "Submitted" and v.evidence["grid"] != "g2"
-    ]
+    counted = [v for v in given_votes if v.evidence["status"] == "Submitted"]
     hits: dict[str, list[bool]] = defaultdict(list)
     for v in counted:
         if v.evidence["role"] != "candidate":

@@ -99,13 +99,12 @@ class GridTask:
 
 
 class PublishedTask(NamedTuple):
-    """A task that a crowd has: its name there, when it came, and how far it is."""
+    """A task that a crowd has: its name there, when it came, and how many people are to answer."""
 
     grid: str
     task: str
     published: str
     assignments: int
-    answered: int
 
 
 class Assignment(Document, frozen=True, kw_only=True):

@@ -31,6 +31,8 @@ from heldout.curate.crowd.backend import (
 from heldout.data.judgements.judgement import utc_time
 from heldout.data.labels.label_space import Class
 
+KEPT = timedelta(hours=1)
+"""How long a grid is kept for the person who was given it."""
 _TABLES = """
 create table if not exists tasks (
     number integer primary key, grid text not null unique, published text not null,
@@ -54,9 +56,8 @@ class Given(NamedTuple):
 class LocalCrowd:
     """Tasks and answers in the file ``path``.
 
-    ``secrets``   makes the hashes under which people are stored
-    ``duration``  how long a grid is kept for the person who was given it
-    ``clock``     what time it is
+    ``secrets``  makes the hashes under which people are stored
+    ``clock``    what time it is
 
     Nobody is given a grid twice, and no grid has more answers than were asked for.
     """
@@ -66,10 +67,9 @@ class LocalCrowd:
         path: Path,
         secrets: Secrets,
         *,
-        duration: timedelta = timedelta(hours=1),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._path, self._secrets, self._duration, self._clock = path, secrets, duration, clock
+        self._path, self._secrets, self._clock = path, secrets, clock
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
@@ -93,7 +93,7 @@ class LocalCrowd:
         None where there is none. A person who comes back gets the same grid again.
         """
         who, now = self._secrets.who(person), self._clock()
-        late = utc_time(now - self._duration)
+        late = utc_time(now - KEPT)
         with self._open() as database:
             row = database.execute(
                 "select t.grid, t.task from tasks t join assignments a using (grid) "
@@ -188,8 +188,7 @@ class LocalCrowd:
         """All tasks in the order in which they came, under the names of their grids."""
         with self._open() as database:
             rows = database.execute(
-                "select grid, published, assignments, (select count(*) from assignments a "
-                "where a.grid = tasks.grid and submitted is not null) from tasks order by number"
+                "select grid, published, assignments from tasks order by number"
             ).fetchall()
         return [PublishedTask(grid, grid, *rest) for grid, *rest in rows]
 

@@ -36,6 +36,11 @@ _QUESTION = (
     '2011-11-11/HTMLQuestion.xsd"><HTMLContent><![CDATA[{}]]></HTMLContent>'
     "<FrameHeight>800</FrameHeight></HTMLQuestion>"
 )
+_TOLD = {
+    "Title": "Select the images that show an object",
+    "Description": "Look at a grid of images and select those that show an object of a given type.",
+    "Keywords": "images, photos, select, classification",
+}
 _QUALIFICATIONS = {
     "approved": "000000000000000000L0",
     "hits": "00000000000000000040",
@@ -46,7 +51,7 @@ _QUALIFICATIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What people are told and paid; times in seconds. The defaults are ImageNetV2's."""
+    """What people are paid, and when; times in seconds. The defaults are ImageNetV2's."""
 
     reward: float = 0.10
     duration: int = 600
@@ -131,9 +136,7 @@ class MTurkCrowd:
             LifetimeInSeconds=terms.lifetime,
             AssignmentDurationInSeconds=terms.duration,
             Reward=f"{terms.reward:.2f}",
-            Title=terms.title,
-            Description=terms.description,
-            Keywords=terms.keywords,
+            **_TOLD,
             Question=question,
             QualificationRequirements=_requirements(terms.qualifications),
             RequesterAnnotation=task.grid,
@@ -157,13 +160,7 @@ class MTurkCrowd:
                 grid = hit.get("RequesterAnnotation", "")
                 if _is_grid(grid):
                     wanted = int(hit["MaxAssignments"])
-                    # The completed ones are those approved or rejected; of the others, those that
-                    # nobody may take and nobody works on wait for a review.
-                    left = ("NumberOfAssignmentsAvailable", "NumberOfAssignmentsPending")
-                    answered = wanted - sum(int(hit[name]) for name in left)
-                    yield PublishedTask(
-                        grid, hit["HITId"], utc_time(hit["CreationTime"]), wanted, answered
-                    )
+                    yield PublishedTask(grid, hit["HITId"], utc_time(hit["CreationTime"]), wanted)
 
     def answers(self, task: str) -> Iterator[Assignment]:
         """All assignments of a HIT; one that MTurk no longer has, has none."""
@@ -187,7 +184,7 @@ class MTurkCrowd:
         self._ask(name, unless="InvalidAssignmentState", AssignmentId=assignment, **feedback)
 
     def _pages(
-        self, operation: str, unless: str = "-", **arguments: Any
+        self, operation: str, unless: str | None = None, **arguments: Any
     ) -> Iterator[dict[str, Any]]:
         token: dict[str, str] | None = {}
         while token is not None:
@@ -197,17 +194,20 @@ class MTurkCrowd:
             yield page
             token = {"NextToken": page["NextToken"]} if page.get("NextToken") else None
 
-    def _ask(self, operation: str, *, unless: str, **arguments: Any) -> dict[str, Any] | None:
-        """MTurk's answer; None for the error whose code has ``unless`` in it."""
+    def _ask(
+        self, operation: str, *, unless: str | None, **arguments: Any
+    ) -> dict[str, Any] | None:
+        """MTurk's answer; None for the error whose code is ``unless``."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(**arguments)
         except ClientError as error:
-            if unless in str(error.response):
+            code = str(error.response.get("TurkErrorCode", ""))
+            if unless is not None and code.removeprefix("AWS.MechanicalTurk.") == unless:
                 return None
             said = error.response.get("Error", {})
-            what = said.get("Message") or said.get("Code") or "no reason"
+            what = said.get("Message") or code or said.get("Code") or "no reason"
             raise UserError(
                 f"MTurk refused {operation}: {what}", fix="correct it, and run it again"
             ) from None
