@@ -8,6 +8,7 @@ from heldout.core.context import Result
 from heldout.core.workspace import Workspace
 
 def demo(
+    job: Literal['compose', 'replicate'] = ...,
     *,
     seed: int = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
@@ -61,6 +62,7 @@ def predict(
     shard: str | None = None,
     model_args: Mapping[str, Any] | None = None,
     plan: bool = ...,
+    out: str | PathLike[str] | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -89,6 +91,7 @@ def score(
     replicates: int = ...,
     seed: int = ...,
     pooled: str | Iterable[str] = ...,
+    adjust_to: str | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -135,7 +138,7 @@ def report(
 
 def collect(
     source: str,
-    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]] | None = None,
     *,
     name: str | None = None,
     out: str | PathLike[str] | None = None,
@@ -153,6 +156,19 @@ def collect(
     countries: str | PathLike[str] | None = None,
     coordinates: Literal['fallback', 'check', 'off'] = ...,
     quarantine: str | PathLike[str] | None = None,
+    classes: str | None = None,
+    only_classes: str | Iterable[str] = ...,
+    per_class: int = ...,
+    terms: str | PathLike[str] | None = None,
+    parent_terms: bool = ...,
+    join_compounds: bool = ...,
+    taken: str | None = None,
+    uploaded: str | None = None,
+    licences: str | Iterable[str] = ...,
+    sort: Literal['date-posted-asc', 'date-posted-desc', 'date-taken-asc', 'date-taken-desc', 'interestingness-desc', 'interestingness-asc', 'relevance'] = ...,
+    write_search: str | PathLike[str] | None = None,
+    endpoint: str = ...,
+    plan: bool = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -160,18 +176,18 @@ def cutout(
     method: Literal['masks', 'coco', 'openimages', 'grabcut', 'onnx'],
     photos: str,
     out: str | PathLike[str],
-    masks: str | PathLike[str],
-    annotations: str | PathLike[str],
-    network: str | PathLike[str],
     *,
     table: str | PathLike[str] | None = None,
     gate: Mapping[str, Any] = ...,
     review: str | PathLike[str] | None = None,
     workers: int | None = None,
     replace: bool = ...,
+    masks: str | PathLike[str] | None = None,
+    annotations: str | PathLike[str] | None = None,
     only_classes: str | Iterable[str] = ...,
     class_names: str | PathLike[str] | None = None,
     seed: int = ...,
+    network: str | PathLike[str] | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -236,6 +252,7 @@ def calibrate(
 def crowd_grids(
     pool: Any,
     *,
+    stop: str | None = None,
     classes_of: str | PathLike[str] | None = None,
     controls: str | None = None,
     similar: str | PathLike[str] | None = None,
@@ -247,6 +264,47 @@ def crowd_grids(
     seed: int = ...,
     legacy: bool = ...,
     out: str | PathLike[str] | None = None,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
+def crowd_publish(
+    crowd: str,
+    grids: str | PathLike[str],
+    pool: Any,
+    *,
+    controls: str | None = None,
+    assignments: int = ...,
+    plan: bool = ...,
+    images_at: str | None = None,
+    images_to: str | None = None,
+    terms: Mapping[str, Any] = ...,
+    qualifications: Mapping[str, Any] = ...,
+    live: str | None = None,
+    out: str | PathLike[str] | None = None,
+    crowd_size: int = ...,
+    skill: Mapping[str, Any] = ...,
+    frequencies: str | PathLike[str] | None = None,
+    seed: int = ...,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
+def crowd_answers(
+    crowd: str,
+    *,
+    approve: bool = ...,
+    reject: Mapping[str, Any] = ...,
+    ignore: Mapping[str, Any] = ...,
+    stored: bool = ...,
+    plan: bool = ...,
+    live: str | None = None,
+    workspace: Workspace | str | PathLike[str] | None = None,
+) -> Result: ...
+
+def crowd_votes(
+    sets: str | Iterable[str],
+    *,
+    min_accuracy: float | None = None,
+    level: float = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -268,6 +326,7 @@ def active_run(
     class_column: str | None = None,
     split_column: str | None = None,
     replicates: int = ...,
+    transfer: int | None = None,
     shard: str | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
@@ -402,6 +461,7 @@ def build_hard(
 def build_replicate(
     pool: Any,
     *,
+    stop: str | None = None,
     sampler: Literal['threshold', 'matched', 'top', 'random', 'annotated'] = ...,
     per_class: int = ...,
     votes: int | None = None,
@@ -422,24 +482,24 @@ def build_replicate(
 
 def contexts_split(
     kind: str,
-    testset: Any,
-    pool: Any,
-    source: str,
-    out: str | PathLike[str],
-    test: str | Iterable[str],
-    sizes: Mapping[str, Any],
-    groups: str | PathLike[str],
-    minority: str | Iterable[str],
-    minority_count: int,
-    scheme: str | PathLike[str],
-    classes: str | Iterable[str],
+    testset: Any | None = None,
+    pool: Any | None = None,
+    source: str | None = None,
+    out: str | PathLike[str] = ...,
     *,
+    test: str | Iterable[str] | None = None,
     train: str | Iterable[str] = ...,
     distance: float | None = None,
+    sizes: Mapping[str, Any] | None = None,
     minimum: int | None = None,
     seed: int = ...,
     test_set: str | None = None,
     replace: bool = ...,
+    groups: str | PathLike[str] | None = None,
+    minority: str | Iterable[str] | None = None,
+    minority_count: int | None = None,
+    scheme: str | PathLike[str] | None = None,
+    classes: str | Iterable[str] | None = None,
     folders: Literal['link', 'hardlink', 'copy'] = ...,
     images: Any | None = None,
     allow_licence: bool = ...,
@@ -630,7 +690,7 @@ def mistakes_summary(
 
 def contexts_graph(
     testset: Any,
-    subject: str,
+    subject: str | None = None,
     *,
     threshold: float | None = None,
     measure: Literal['overlap', 'jaccard'] | None = None,
@@ -780,6 +840,7 @@ def fetch(
     local: str | PathLike[str] | None = None,
     mirrors: str | Iterable[str] = ...,
     registry: str | PathLike[str] | None = None,
+    allow_hosts: str | Iterable[str] = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
@@ -801,6 +862,8 @@ def diff(
     b: str,
     *,
     reviews: str | PathLike[str] | Iterable[str | PathLike[str]] = ...,
+    features: str | None = None,
+    out: str | PathLike[str] | None = None,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
