@@ -279,3 +279,29 @@ def test_few_clusters_have_no_interval_and_say_why(place: Workspace) -> None:
             )
     voted = voted_sets(made["few"], made["old"], place.judgements, cluster="class")
     assert voted.few == "2 clusters (class) are too few, 8 are needed"
+
+
+def test_frequency_is_a_column_and_revisions_take_predictions_of_the_pool(place: Workspace) -> None:
+    drawn = [
+        heldout.verbs.build_replicate("candidates", sampler=sampler, workspace=place)
+        for sampler in ("top", "annotated")
+    ]
+    names = [one.name for one in drawn]
+    revisions = heldout.verbs.score(testsets=names, pooled="candidates", workspace=place)
+    assert {(one.testset, one.model) for one in revisions.scores} == {
+        (name, model) for name in names for model in ("oak", "yew")
+    }
+    assert {one.slice for one in revisions.scores} == {"all"}
+    predict(place, drawn[1], np.random.default_rng(1))
+    by = heldout.verbs.score(
+        testsets=names[1],
+        metrics="top1",
+        by="frequency@0.2,0.4,0.6,0.8",
+        curves=True,
+        workspace=place,
+    )
+    bins = {one.slice: one.n for one in by.scores if one.slice != "all" and one.model == "oak"}
+    shares = np.array(drawn[1].images["frequency"].to_pylist())
+    counted = np.bincount(np.digitize(shares, [0.2, 0.4, 0.6, 0.8]))
+    assert sorted(bins.values()) == sorted(counted[counted > 0].tolist())
+    assert any(one.columns.startswith("frequency") for one in by.summaries)
