@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heldout
-from heldout.core.errors import NotApplicable
+from heldout.core.errors import ExistsError, NotApplicable
 from heldout.curate.crowd.votes import crowd_votes
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.workers import selection_frequency
+from heldout.data.testset import load
 from heldout.stats.agreement import fleiss_kappa
 from heldout.stats.intervals import wilson
 from tests.curate.crowd.crowd_examples import SIZES, of_kind, stored_votes, workspace_of
@@ -143,3 +144,33 @@ def test_the_command(tmp_path: Path) -> None:
     alone = heldout.verbs.crowd_votes(["pool"], workspace=workspace)
     (summary,) = of_kind(alone, "crowd_summary")
     assert summary.votes == 36 * 4 and summary.accuracy is None
+
+
+def test_frequencies_as_columns_of_the_pool(tmp_path: Path) -> None:
+    workspace = workspace_of(tmp_path)
+    options = {"controls": "val", "crowd_size": 8, "assignments": 4, "workspace": workspace}
+    heldout.verbs.crowd_publish("simulated", tmp_path / "grids.json", "pool", **options)
+    heldout.verbs.crowd_answers("simulated", workspace=workspace)
+    place = workspace.pools / "asked"
+    for _ in range(2):  # the same again is the same
+        result = heldout.verbs.crowd_votes(["pool", "val"], out=place, workspace=workspace)
+    made = load(place)
+    pooled = {f.image_id: f for f in of_kind(result, "selection_frequency") if f.grid is None}
+    rows = made.images.to_pylist()
+    assert [row["image_id"] for row in rows] == [f"pool-{n:03}" for n in range(30)]
+    for row in rows:
+        one = pooled[row["image_id"]]
+        assert (row["frequency"], row["votes"]) == (one.frequency, one.n)
+        assert (row["frequency_low"], row["frequency_high"]) == (one.low, one.high)
+    assert made.truth().equals(load(workspace.pools / "pool").truth())
+    heldout.verbs.crowd_answers(
+        "simulated", ignore={pooled_worker(result): "too few"}, workspace=workspace
+    )
+    with pytest.raises(ExistsError):
+        heldout.verbs.crowd_votes(["pool"], out=place, workspace=workspace)
+    heldout.verbs.crowd_votes(["pool"], out=place, replace=True, workspace=workspace)
+    assert sum(load(place).images["votes"].to_pylist()) < sum(row["votes"] for row in rows)
+
+
+def pooled_worker(result: object) -> str:
+    return str(of_kind(result, "crowd_worker")[0].who)

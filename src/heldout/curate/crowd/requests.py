@@ -12,6 +12,7 @@ from heldout.core.request import (
     Level,
     Out,
     Plan,
+    Replace,
     Request,
     RequestError,
     Seed,
@@ -336,7 +337,8 @@ class VotesRequest(Request, frozen=True, kw_only=True):
 
     Votes are those of the workspace's judgements about the images of the sets: name the pool, and
     the set that controls are from. People are judged by the controls that they got right. --json
-    also has every image, every image in each grid, and what each person selected.
+    also has every image, every image in each grid, and what each person selected; -o writes the
+    first set with its frequencies as columns to a folder.
     """
 
     sets: Annotated[
@@ -354,3 +356,10 @@ class VotesRequest(Request, frozen=True, kw_only=True):
         | None
     ) = None
     level: Level = 0.95
+    out: Out | None = None
+    replace: Replace = False
+
+    def check(self) -> None:
+        """Only a folder can be replaced."""
+        if self.out is None:
+            unused(self, "a table", "replace")

@@ -49,7 +49,7 @@ from heldout.curate.crowd.selection import (
     vote_counts,
 )
 from heldout.curate.crowd.simulated import SimulatedCrowd, drawn_frequency, drawn_people
-from heldout.curate.crowd.votes import CrowdVotes, crowd_votes
+from heldout.curate.crowd.votes import CrowdVotes, crowd_votes, with_frequencies
 from heldout.curate.pool_images import find_images
 from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.store import JudgementStore
@@ -61,7 +61,7 @@ from heldout.data.published.imagenetv2_grids import (
     read_grids,
     write_grids,
 )
-from heldout.data.testset import TestSet, find_testset
+from heldout.data.testset import TestSet, find_testset, save
 
 _MARKS = ("image_id", "class_id", "control")
 _NAMED = 6
@@ -452,6 +452,13 @@ def votes(request: VotesRequest, context: Context) -> Result:
     people = [worker for worker in found.workers if not worker.counts]
     if people:
         context.note(f"{len(people):,} people are left out: they missed too many controls")
+    if request.out is not None:
+        save(
+            with_frequencies(sets[0], found.images, request.out),
+            request.out,
+            replace=request.replace,
+        )
+        context.say(f"wrote {request.out}")
     brief = [found.summary, *found.grids, *found.workers]
     rest = [*found.assignments, *found.images, *found.in_grids]
     return Result(records=[*brief, *rest], brief=brief)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
@@ -17,9 +18,11 @@ import numpy as np
 
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Table
+from heldout.core.workspace import slug
 from heldout.data.judgements.consensus import not_replaced
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.workers import COUNTED
+from heldout.data.testset import ColumnType, TestSet, make_testset
 
 _GOLD = {"positive": "selected", "negative": "not-selected"}
 
@@ -227,6 +230,47 @@ def crowd_votes(
         list(assignments.values()),
         _frequencies(kept, level=level, in_grids=False),
         _frequencies(kept, level=level, in_grids=True),
+    )
+
+
+def with_frequencies(testset: TestSet, found: Iterable[ImageFrequency], folder: Path) -> TestSet:
+    """A set to be saved in ``folder``, with the frequencies for the class of each image as columns.
+
+    They are those of this moment (``frequency``, ``votes``, ``frequency_low``, ``frequency_high``),
+    to be looked at: whatever draws by frequency counts the votes on the set itself.
+    """
+    import pyarrow as pa
+
+    known = {(one.image_id, one.class_id): one for one in found}
+    classes = testset.class_of_images()
+    said = [known.get((image, classes.get(image, ""))) for image in testset.image_ids.to_pylist()]
+    made = {
+        "frequency": pa.array([one and one.frequency for one in said], pa.float64()),
+        "votes": pa.array([one.n if one else 0 for one in said], pa.int64()),
+        "frequency_low": pa.array([one and one.low for one in said], pa.float64()),
+        "frequency_high": pa.array([one and one.high for one in said], pa.float64()),
+    }
+    images = testset.images
+    images = images.drop_columns([name for name in made if name in images.column_names])
+    for name, column in made.items():
+        images = images.append_column(name, column)
+    parent = {"name": testset.name, "content_hash": testset.content_hash, "relation": "pool"}
+    # A pool's card has no parents: its facts say where it came from.
+    card, root = testset.card, testset.images_root
+    pool = card.stage == "pool"
+    card = card.updated(
+        name=slug(folder.name),
+        images_root=None if root is None else root.resolve().as_posix(),
+        columns={**card.columns, **dict.fromkeys(made, ColumnType(kind="ordered"))},
+        facts={**card.facts, "parents": [parent]} if pool else card.facts,
+        parents=() if pool else (*card.parents, parent),
+    )
+    return make_testset(
+        card,
+        images=images,
+        truths=testset.truths,
+        label_space=testset.space,
+        memberships=testset.memberships,
     )
 
 
