@@ -38,6 +38,7 @@ from heldout.core.workspace import Workspace
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.testset.verify import verify
 from heldout.front import VERBS
+from heldout.testing.flickr import FlickrServer, photo
 from heldout.testing.recipe_child import Moments
 from machine import describe, write_result
 
@@ -50,6 +51,7 @@ JOBS = {
     "import predictions": "import predictions theirs.npy -t colours --name theirs",
     "import judgements": "import judgements one.csv",
     "collect": "collect table tagged.jsonl --tag tag=object --name tagged",
+    "collect flickr": "collect flickr --classes space.json --per-class 20 --endpoint $FLICKR --name found",
     "predict": PREDICT,
     "eval": "eval -m ash.py:predict -m bay.py:predict -t colours --replicates 20 -o eval.html "
     "--save eval.json",
@@ -215,6 +217,9 @@ PAIRS = {
     "crowd answers, the same": Pair(
         (JOBS["crowd answers"],) * 2, lambda folder: _votes(folder, _asked(folder) * 4), [(0, 0)]
     ),
+    "collect flickr, the same": Pair(
+        (JOBS["collect flickr"],) * 2, _whole("pools/found"), [(0, 0)]
+    ),
     "collect, the same": Pair((JOBS["collect"],) * 2, _whole("pools/tagged"), [(0, 0)]),
     "annotate, the same": Pair((JOBS["annotate"],) * 2, _whole("pools/near"), [(0, 0)]),
     "build contexts, the same": Pair(
@@ -354,7 +359,7 @@ def work(line: str, kill: int | None) -> int:
     """What a :class:`Child` does; the last line of its output is the number of writes."""
     moments = Moments(Path.cwd(), kill)
     sys.addaudithook(moments)
-    code = invoke(shlex.split(line))
+    code = invoke(shlex.split(os.path.expandvars(line)))
     print(f"writes {moments.count}")
     return code
 
@@ -493,7 +498,9 @@ def main() -> None:
     killed: list[str] = []
     together: list[str] = []
     troubles: list[str] = []
-    with tempfile.TemporaryDirectory() as name:
+    photos = [photo(n, "red green blue grey") for n in range(1, 101)]
+    with FlickrServer(photos) as server, tempfile.TemporaryDirectory() as name:
+        os.environ |= {"FLICKR": server.endpoint, "FLICKR_API_KEY": server.key}
         place = Path(name)
         prepare(place / "world")
         share, more = divmod(given.kills, len(jobs) or 1)

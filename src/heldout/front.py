@@ -92,7 +92,12 @@ VERBS = (
         "fit", "evaluate", "measure.evaluation.requests:FitRequest", "measure.evaluation.verbs:fit"
     ),
     Verb("report", "evaluate", "show.requests:ReportRequest", "show.report:report"),
-    Verb("collect", "build", "data.published.requests:CollectRequest", "data.import_verbs:collect"),
+    Verb(
+        "collect",
+        "build",
+        "data.published.requests:CollectRequest",
+        "curate.collect.verbs:collect",
+    ),
     Verb("cutout", "build", "curate.cutouts.requests:CutoutRequest", "curate.cutouts.verbs:cutout"),
     Verb(
         "annotate",
@@ -335,10 +340,15 @@ def _bound(value: Any, context: Context) -> Any:
 
 
 def order(request: type[Request]) -> list[Field]:
-    """Fields as a Python signature has them: arguments, what is required, the rest."""
-    kinds = (request, *request.kinds.values())
-    unique = {field.name: field for kind in kinds for field in fields(kind)}
-    return sorted(unique.values(), key=lambda field: (not field.argument, not field.required))
+    """Fields as a Python signature has them: arguments, what every kind requires, the rest."""
+    kinds = list(request.kinds.values()) or [request]
+    unique = {field.name: field for kind in (request, *kinds) for field in fields(kind)}
+    required = [{field.name for field in fields(kind) if field.required} for kind in kinds]
+    listed = [
+        field._replace(required=all(field.name in names for names in required))
+        for field in unique.values()
+    ]
+    return sorted(listed, key=lambda field: (not field.argument, not field.required))
 
 
 def function(verb: Verb) -> Callable[..., Any]:

@@ -420,6 +420,10 @@ LabelMapText = Annotated[
     ),
 ]
 Classes = Annotated[str, option("Label space: a built-in name, a JSON file, or a class_info.json.")]
+OnlyClasses = Annotated[
+    tuple[str, ...],
+    option("This class only; repeatable; all by default.", flag="only-class"),
+]
 Seed = Annotated[int, option("Seed of everything that is drawn.", ge=0)]
 Level = Annotated[float, option("Level of intervals.", gt=0, lt=1, rare=True)]
 Replicates = Annotated[int, option("Bootstrap replicates.", ge=2, rare=True)]

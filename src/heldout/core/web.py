@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -38,6 +38,7 @@ _FAILURES = (
 )
 
 Origin: TypeAlias = tuple[str, int]
+T = TypeVar("T")
 
 
 class BadAddress(Exception):
@@ -152,6 +153,10 @@ class WebClient:
 
     def get(self, url: str) -> tuple[int, bytes]:
         """The status, and the file where it is 200, after as many attempts as it takes."""
+        return self.asked(url, lambda status, data: (status, data))
+
+    def asked(self, url: str, read: Callable[[int, bytes], T]) -> T:
+        """What ``read`` makes of :meth:`get`'s answer; ``Unanswered`` from it is one more attempt."""
         failures = 0
         while True:
             try:
@@ -163,7 +168,7 @@ class WebClient:
                         got = max(got, len(data))
                         if got > self.most:
                             raise BadAddress(f"has {got:,} bytes or more, which is too many")
-                    return answer.status_code, bytes(data)
+                return read(answer.status_code, bytes(data))
             except Unanswered as error:
                 failures += 1
                 self.patience.rest(failures, error)

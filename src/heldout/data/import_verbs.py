@@ -13,7 +13,7 @@ from heldout.data.importing.judgements import import_judgement_file
 from heldout.data.importing.pools import collect as read_pool
 from heldout.data.importing.pools import collect_rows, report_of
 from heldout.data.published.metashift import write_subsets
-from heldout.data.published.requests import CollectRequest, CollectSubsets
+from heldout.data.published.requests import CollectFiles, CollectSubsets
 from heldout.data.requests import ImportJudgementsRequest, ImportTestsetRequest, ImportTruthRequest
 from heldout.data.testset import TestSet, add_truth, find_testset, save
 
@@ -98,7 +98,7 @@ def import_judgements(request: ImportJudgementsRequest, context: Context) -> Res
     return Result(records=counts(numbers), brief=(), lines=[told])
 
 
-def collect(request: CollectRequest, context: Context) -> Result:
+def collect(request: CollectFiles, context: Context) -> Result:
     """Read metadata, and save it as a pool or as a Parquet file of rows."""
     with context.downloads() as progress:
         if request.out is not None and request.to_table:

@@ -22,7 +22,6 @@ from heldout.data.importing.audit import (
     read_image_ids,
     read_near_duplicates,
 )
-from heldout.data.importing.detect import read_classes
 from heldout.data.judgements.duplicates import listed_counts
 from heldout.data.judgements.files import write_judgements
 from heldout.data.judgements.for_testset import blacklist_about, votes_about
@@ -36,6 +35,7 @@ from heldout.data.published.imagenetv2 import (
     duplicate_overrides,
     duplicate_reviews,
     near_duplicates,
+    read_classes,
 )
 from heldout.data.published.imagenetv2_revisions import (
     ClassReview,

@@ -224,7 +224,9 @@ def test_a_class_carries_what_searching_and_labelling_need(tmp_path: Path) -> No
         "similar": ["teapot", "not-here"],
     }
     path = tmp_path / "kitchen.json"
-    path.write_text(json.dumps({"name": "kitchen", "classes": [kettle, {"id": "teapot"}]}))
+    path.write_text(
+        json.dumps({"schema_version": 1, "name": "kitchen", "classes": [kettle, {"id": "teapot"}]})
+    )
     space = LabelSpace.load(path)
     assert json.loads(json.dumps(space.get("kettle").to_dict())) == kettle
     assert space.get("teapot") == Class("teapot")

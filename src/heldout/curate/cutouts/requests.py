@@ -6,13 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from heldout.core.request import Out, Replace, Request, Seed, Workers, argument, option
+from heldout.core.request import (
+    OnlyClasses,
+    Out,
+    Replace,
+    Request,
+    Seed,
+    Workers,
+    argument,
+    option,
+)
 
 Masks = Annotated[Path, option("Folder of mask files; without it, the photos' own alpha.")]
 Annotations = Annotated[Path, option("COCO's JSON, or OpenImages' CSV of masks.")]
-OnlyClasses = Annotated[
-    tuple[str, ...], option("Annotations of this class only; repeatable.", flag="only-class")
-]
 GateName = Literal[
     "min_fraction",
     "max_fraction",

@@ -12,10 +12,10 @@ from heldout.core.tables import SUFFIXES
 from heldout.core.workspace import slug
 from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.importing.tabular import label_space_of_table, read_table
-from heldout.data.labels import BUILT_IN, LabelSpace
+from heldout.data.labels import LabelSpace
 from heldout.data.published.cifar import read_cifar
 from heldout.data.published.clip_geoyfcc import read_frame, read_released, released_testset
-from heldout.data.published.imagenetv2 import read_class_info, read_imagenetv2
+from heldout.data.published.imagenetv2 import read_classes, read_imagenetv2
 from heldout.data.published.siscore import METADATA, is_metadata, read_siscore
 from heldout.data.published.truths import (
     RELEASED_CUT,
@@ -27,19 +27,6 @@ from heldout.data.published.truths import (
 )
 from heldout.data.requests import TESTSET_OPTIONS, ImportTestsetRequest
 from heldout.data.testset.testset import TestSet
-
-
-def read_classes(text: str) -> LabelSpace:
-    """The label space that ``--classes`` names: built in, a label-space file or class_info.json."""
-    if text in BUILT_IN:
-        return LabelSpace.load(text)
-    path = Path(text)
-    if not path.is_file():
-        raise NotFound(
-            f"no label space {text!r}", fix=f"give a file, or one of {', '.join(BUILT_IN)}"
-        )
-    value = read_json(path)
-    return read_class_info(path) if isinstance(value, list) else LabelSpace.read(path)
 
 
 def testset_format(path: Path) -> str:

@@ -14,7 +14,9 @@ from heldout.core.files import sha256_file
 from heldout.core.request import fields, given, make
 from heldout.core.schema import convert
 from heldout.core.workspace import slug
+from heldout.data.importing.folders import label_space_of_folders, read_folders
 from heldout.data.published.annotations import read_ontology
+from heldout.data.published.imagenetv2 import CITATION, read_classes
 from heldout.data.published.json_stream import Progress, no_progress
 from heldout.data.published.pool_builder import (
     PoolBuilder,
@@ -24,7 +26,12 @@ from heldout.data.published.pool_builder import (
     gather_rows,
     write_rows,
 )
-from heldout.data.published.requests import CollectRequest, CollectSubsets
+from heldout.data.published.requests import (
+    CollectFiles,
+    CollectRequest,
+    CollectSubsets,
+    FoldersRequest,
+)
 from heldout.data.testset.testset import TestSet, make_pool
 
 SOURCES: Mapping[str, tuple[str, str]] = {
@@ -66,6 +73,8 @@ SOURCES: Mapping[str, tuple[str, str]] = {
         "tag_tables:read_domainnet",
         "Xingchao Peng et al.: Moment Matching for Multi-Source Domain Adaptation. ICCV 2019.",
     ),
+    "search-results": ("imagenetv2_search:read_search_results", CITATION),
+    "addresses": ("imagenetv2_search:read_addresses", ""),
 }
 """Reader (``module:function``) and citation of each source.
 
@@ -73,12 +82,14 @@ A reader gathers images and memberships; those of rows give tables instead.
 """
 
 
-def collect(request: CollectRequest, progress: Progress = no_progress) -> TestSet:
+def collect(request: CollectFiles, progress: Progress = no_progress) -> TestSet:
     """Read files of one source into a pool.
 
     What the pool was read from (files by hash, options, counts, problems) is kept in its
     ``facts``. Files that cannot be read are errors; what is odd inside them is counted.
     """
+    if isinstance(request, FoldersRequest):
+        return _class_folders(request)
     source, files = request.source, request.paths
     problems = Problems()
     builder = PoolBuilder(problems)
@@ -121,7 +132,34 @@ def collect(request: CollectRequest, progress: Progress = no_progress) -> TestSe
     )
 
 
-def collect_rows(request: CollectRequest, to: Path, progress: Progress = no_progress) -> Report:
+def _class_folders(request: FoldersRequest) -> TestSet:
+    """A folder of class folders as a pool, whose ids are the paths below it."""
+    (folder,) = request.paths
+    name = request.name or slug(folder.resolve().name).lower()
+    space = (
+        label_space_of_folders(folder, name=name)
+        if request.classes is None
+        else read_classes(request.classes)
+    )
+    found = read_folders(folder, name=name, label_space=space)
+    problems = Problems()
+    for note in found.card.notes:
+        problems.add(note, folder.name)
+    return make_pool(
+        name,
+        images=found.images,
+        truths=found.truths,
+        label_space=space,
+        images_root=folder,
+        facts={
+            "source": request.source,
+            "options": _options(request),
+            **to_builtins(Report(dict(found.card.counts), problems.found())),
+        },
+    )
+
+
+def collect_rows(request: CollectFiles, to: Path, progress: Progress = no_progress) -> Report:
     """Read files of one source into a Parquet file of rows, lists kept, in bounded memory.
 
     A photo that comes again is not found out, as that would need all ids at once.
@@ -141,12 +179,12 @@ def _reader(source: str) -> Callable[..., Any]:
     return reader
 
 
-_PLACES = ("images", "keywords")
+_PLACES = ("images", "keywords", "classes")
 
 
-def _options(request: CollectRequest) -> dict[str, Any]:
+def _options(request: CollectFiles) -> dict[str, Any]:
     """The reader's options that were given, as JSON; a pool does not say where a file lies."""
-    known = {field.name for kind in (CollectRequest, CollectSubsets) for field in fields(kind)}
+    known = {field.name for kind in (CollectFiles, CollectSubsets) for field in fields(kind)}
     return {
         name: Path(value).name
         if isinstance(value, Path) or name in _PLACES
@@ -165,7 +203,10 @@ def read_metadata(
 
     See :mod:`heldout.data.published.requests`.
     """
-    return collect(make(CollectRequest, {"source": source, "paths": paths, **options}), progress)
+    asked = make(CollectRequest, {"source": source, "paths": paths, **options})
+    if not isinstance(asked, CollectFiles):
+        raise UserError(f"{source} is not read from files", fix="use heldout.verbs.collect")
+    return collect(asked, progress)
 
 
 def report_of(pool: TestSet) -> Report:

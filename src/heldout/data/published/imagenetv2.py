@@ -20,6 +20,7 @@ from heldout.data.judgements.consensus import current_answers, standing_answers
 from heldout.data.judgements.duplicates import verdicts
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.labels.label_space import Class, LabelSpace
+from heldout.data.labels.wordnet import BUILT_IN
 from heldout.data.testset.columns import ColumnType
 from heldout.data.testset.tables import truth_table
 from heldout.data.testset.testset import TestSet, imported
@@ -77,6 +78,19 @@ def read_class_info(path: Path) -> LabelSpace:
     if known.fingerprint == space.fingerprint:
         return known
     return LabelSpace(f"classes-{space.fingerprint[:8]}", classes)
+
+
+def read_classes(text: str) -> LabelSpace:
+    """The label space that ``--classes`` names: built in, a label-space file or class_info.json."""
+    if text in BUILT_IN:
+        return LabelSpace.load(text)
+    path = Path(text)
+    if not path.is_file():
+        raise NotFound(
+            f"no label space {text!r}", fix=f"give a file, or one of {', '.join(BUILT_IN)}"
+        )
+    value = read_json(path)
+    return read_class_info(path) if isinstance(value, list) else LabelSpace.read(path)
 
 
 def read_order(path: Path) -> list[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""Candidates of a pool: where they come from, and their images."""
