@@ -215,6 +215,31 @@ def test_class_folders_become_a_pool(run: Run, tmp_path: Path) -> None:
     assert ran.code == 2 and "name the one above them" in ran.err
 
 
+def test_a_pool_does_not_keep_old_words_about_its_classes(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("uri,class_id\nhttp://b.org/1.jpg,cat\n")
+    asked = (
+        "collect",
+        "addresses",
+        tmp_path / "mine.csv",
+        "--classes",
+        tmp_path / "pets.json",
+        "-w",
+        tmp_path,
+    )
+    for gloss, flag, code in (
+        ("purrs", "", 0),
+        ("purrs", "", 0),
+        ("meows", "", 2),
+        ("meows", "--replace", 0),
+    ):
+        classes = [{"id": "cat", "gloss": gloss}]
+        space = {"schema_version": 1, "name": "pets", "classes": classes}
+        (tmp_path / "pets.json").write_text(json.dumps(space))
+        ran = run(*asked, *filter(None, [flag]), "--name", "mine")
+        assert ran.code == code and ("links of its classes" in ran.err) == (code == 2), ran.err
+    assert load(tmp_path / "pools" / "mine").label_space.get("cat").gloss == "meows"
+
+
 def test_candidates_in_a_parquet_file(run: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", record("1", "n01440764"))
     assert run("collect", "search-results", path, "-o", tmp_path / "rows.parquet").code == 0

@@ -96,8 +96,10 @@ class SimulatedCrowd(LocalCrowd):
 
     def answers(self, task: str) -> list[Assignment]:
         """The answers of all who are asked, in their moods."""
-        self._answer(task)
         given = super().answers(task)
+        if not given:
+            self._answer()
+            given = super().answers(task)
         self._asked[task] += 1
         found = list(given)
         if "late" in self.moods and self._asked[task] == 1:
@@ -108,42 +110,38 @@ class SimulatedCrowd(LocalCrowd):
             found += list(_garbage(given[0]))
         return found
 
-    def _answer(self, grid: str) -> None:
-        """Let everybody answer who has not: a run that was killed is taken up."""
+    def _answer(self) -> None:
+        """Let everybody answer the grids that have no answers: all of them, or none if it is killed."""
+        seed = self.crowd.seed
         with self._open() as database:
-            (wanted, text) = database.execute(
-                "select assignments, task from tasks where grid = ?", (grid,)
-            ).fetchone()
-            shown = json.loads(text)
-            seed = self.crowd.seed
-            order = sorted(self.crowd.people, key=lambda p: sha256_text(f"{seed} {grid} {p.name}"))
-            for person in order[:wanted]:
-                draw = random.Random(f"answer {seed} {grid} {person.name}")
-                accepted = EPOCH + timedelta(seconds=draw.randrange(1, 86_400))
-                submitted = accepted + timedelta(seconds=round(draw.lognormvariate(4.8, 0.5)))
-                answer = self._selected(person, shown["tokens"], shown["rates"], draw)
-                who = self._secrets.who(person.name)
-                database.execute(
-                    "insert or ignore into assignments "
-                    "(assignment, grid, who, accepted, submitted, answer, status) "
-                    "values (?, ?, ?, ?, ?, ?, 'Submitted')",
-                    (
-                        sha256_text(f"{grid} {who}")[:32],
-                        grid,
-                        who,
-                        utc_time(accepted),
-                        utc_time(submitted),
-                        canonical_json({GRID: grid, SELECTED: answer}),
-                    ),
-                )
+            for grid, wanted, text in database.execute(
+                "select grid, assignments, task from tasks "
+                "where grid not in (select grid from assignments)"
+            ).fetchall():
+                shown = json.loads(text)
+                order = {sha256_text(f"{seed} {grid} {p.name}"): p for p in self.crowd.people}
+                for name in sorted(order)[:wanted]:
+                    row = self._row(grid, order[name], shown["tokens"], shown["rates"])
+                    database.execute(
+                        "insert into assignments (assignment, grid, who, accepted, submitted, "
+                        "answer, status) values (?, ?, ?, ?, ?, ?, 'Submitted')",
+                        row,
+                    )
 
-    @staticmethod
-    def _selected(
-        person: Person, tokens: Sequence[str], rates: Sequence[float], draw: random.Random
-    ) -> str:
+    def _row(
+        self, grid: str, person: Person, tokens: Sequence[str], rates: Sequence[float]
+    ) -> tuple[str, ...]:
+        """What a person answers to a grid, and when, as a row of the file."""
+        draw = random.Random(f"answer {self.crowd.seed} {grid} {person.name}")
+        accepted = EPOCH + timedelta(seconds=draw.randrange(1, 86_400))
+        submitted = accepted + timedelta(seconds=round(draw.lognormvariate(4.8, 0.5)))
         chances = (p * person.hit_rate + (1.0 - p) * person.false_alarms for p in rates)
         # One draw per image, whatever its chance: one image's rate changes no other's answer.
-        return "|".join(t for t, p in zip(tokens, chances, strict=True) if draw.random() < p)
+        selected = [t for t, p in zip(tokens, chances, strict=True) if draw.random() < p]
+        who = self._secrets.who(person.name)
+        name = sha256_text(f"{grid} {who}")[:32]
+        answer = canonical_json({GRID: grid, SELECTED: "|".join(selected)})
+        return (name, grid, who, utc_time(accepted), utc_time(submitted), answer)
 
 
 def _other(one: Assignment, number: int) -> Assignment:

@@ -414,8 +414,10 @@ def answers(request: AnswersRequest, context: Context) -> Result:
                 refused = kept.weigh()
                 done = counts(kept.counts())
                 return Result(records=[*done, *kept.progress(), *refused, *differences])
-            kept.write()  # before anything is settled: what was rejected has been seen
-            kept.settle(crowd, approve=request.approve, rejected=request.reject)
+            if request.approve or request.reject:
+                kept.weigh()
+                kept.write()  # before it is settled: what is rejected next has counted until now
+                kept.settle(crowd, approve=request.approve, rejected=request.reject)
         kept.ignored.update(request.ignore)
         refused = kept.weigh()
         kept.write()

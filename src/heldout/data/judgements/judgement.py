@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -227,12 +228,18 @@ def json_text(value: object, name: str) -> str:
             f"a judgement's {name} is {_short(value)}", fix="give a mapping of names to values"
         )
     try:
-        return canonical_json(json.loads(canonical_json(value)))
+        return _as_read(canonical_json(value))
     except (TypeError, ValueError, RecursionError) as error:
         raise UserError(
             f"a judgement's {name} cannot be written as JSON ({error})",
             fix="use text, finite numbers, true, false, null, lists and mappings with text keys",
         ) from None
+
+
+@lru_cache(maxsize=64)
+def _as_read(text: str) -> str:
+    """Canonical JSON of what a text holds; remembered, as all votes of an assignment share theirs."""
+    return canonical_json(json.loads(text))
 
 
 def _short(value: object) -> str:

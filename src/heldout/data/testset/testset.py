@@ -422,6 +422,8 @@ def _known(testset: TestSet, folder: Path) -> TestSet:
         stored.label_space.fingerprint != testset.label_space.fingerprint
     ):
         other = f"this {card.kind} with other classes, or with classes in another order"
+    elif card.stage == "pool" and stored.space != testset.space:  # people are asked with them
+        other = "this pool with other names, meanings or links of its classes"
     if other:
         raise ExistsError(f"{folder} holds {other}", fix="use another --name, or --replace")
     return stored
