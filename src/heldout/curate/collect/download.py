@@ -460,7 +460,8 @@ def fetch_pool(
     source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
-    sweep(folder / "images")  # what killed processes left would be taken over with the folder
+    for place in (folder.parent, folder / "images"):
+        sweep(place)  # what killed processes left; below images it would be taken over
     if isinstance(to, FolderDestination):
         to.sweep()
     there = to.stored()
