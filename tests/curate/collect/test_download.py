@@ -502,6 +502,15 @@ def test_collected_anew_takes_what_is_there(server: ImageServer, tmp_path: Path)
     assert verify(place).ok
 
 
+def test_pools_that_cannot_be_fetched(tmp_path: Path) -> None:
+    empty = save(make_pool("none", images=image_table({"image_id": []})), tmp_path / "none")
+    with pytest.raises(UserError, match="none has no images"):
+        get(empty, tmp_path)
+    unsaved = make_pool("new", images=image_table({"image_id": ["a"]}))
+    with pytest.raises(UserError, match="new is not a saved pool"):
+        get(unsaved, tmp_path)
+
+
 def test_two_processes_do_not_fetch_one_pool(server: ImageServer, tmp_path: Path) -> None:
     pool = make(tmp_path / "pools" / "birds", {"a": server.serve("/a", encoded(photo(1)))})
     job = JobResults(tmp_path / "runs" / "fetch-birds")

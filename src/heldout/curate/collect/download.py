@@ -450,6 +450,8 @@ def fetch_pool(
     folder = pool.folder
     if folder is None or pool.card.stage != "pool":
         raise UserError(f"{pool.name} is not a saved pool", fix="save it in the workspace first")
+    if not len(pool):
+        raise UserError(f"{pool.name} has no images", fix="collect some")
     book = folder / "images" / "downloads.json"
     known = read(book, Downloads, fix="remove it: all is fetched again") if book.exists() else None
     where = _where(out, folder)
@@ -460,7 +462,8 @@ def fetch_pool(
     source = _put_aside(pool, folder)
     candidates, left_out = _candidates(source)
     keys = {one.image_id: _key(one, where) for one in candidates}
-    sweep(folder / "images")  # what killed processes left would be taken over with the folder
+    for place in (folder.parent, folder / "images"):
+        sweep(place)  # what killed processes left; below images it would be taken over
     if isinstance(to, FolderDestination):
         to.sweep()
     there = to.stored()
@@ -595,13 +598,11 @@ def _hashed(image: str) -> str:
 
 def _key(one: ImageAddress, where: str) -> str:
     """The key of a candidate's unit; a file counts by its content, whose hash is often known."""
-    local = one.path
-    if local and one.sha256 is None and Path(local).is_file():
-        local = sha256_file(Path(local))
-    elif local and one.sha256 is not None:
-        local = one.sha256
+    file = one.path
+    if file is not None and (one.sha256 or Path(file).is_file()):
+        file = one.sha256 or sha256_file(Path(file))
     return unit_key(
-        _WORK, image=one.image_id, name=one.name, uri=one.uri, file=local, to=where, sha=one.sha256
+        _WORK, image=one.image_id, name=one.name, uri=one.uri, file=file, to=where, sha=one.sha256
     )
 
 
