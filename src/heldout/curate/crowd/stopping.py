@@ -80,8 +80,8 @@ class StoppingRule:
         frequency being equally likely before the first vote; by default it must be certain.
         ``every=3`` looks after three votes, after six, and so on.
 
-        >>> sorted(StoppingRule.read("threshold=0.7", 5).stops)
-        [(0, 4), (2, 0), (2, 1), (2, 2)]
+        >>> sorted(StoppingRule.read("threshold=0.7", 5).stops)  # two "no" or four selections
+        [(0, 4), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (4, 0)]
         """
         numbers: dict[str, float] = {}
         listed: set[State] = set()
