@@ -43,7 +43,7 @@ FEWEST_VOTES = 2
 FEWEST_ORIGINALS, FEWEST_CANDIDATES = 20, 50
 
 _MOST_MOMENTS = 10
-_HIGHEST_DEGREE = 4
+_HIGHEST_DEGREE = 5
 _ROUGHNESS = np.array([0.03, 0.06, 0.125, 0.25, 0.5, 1.0])
 _SINGULAR = 1e-6
 _GROUPS = 20
@@ -271,7 +271,7 @@ def legendre(degree: int) -> FloatArray:
 def polynomial(original: Votes, pool: Votes, right: FloatArray) -> Adjusted:
     """The accuracy as a polynomial in the true frequency, whatever the frequencies are.
 
-    Of 10 votes, accuracy is of degree 4 and meets 7 equations. They are weighted by what the images
+    Of 10 votes, accuracy is of degree 5 and meets 6 equations. They are weighted by what the images
     show of their errors (generalised method of moments). Coefficients above the linear one are
     drawn towards 0 as if the accuracy were a step of some height at a random place: the height is
     averaged over a grid, each weighted by its evidence, so that a smooth accuracy costs little
