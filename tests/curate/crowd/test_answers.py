@@ -165,6 +165,10 @@ def test_votes_of_a_rejected_assignment_stop_counting(workspace: Workspace) -> N
     assert images == found["votes_added"] == 6  # added once more, as rejected: 4 + 1 + 1 images
     assert of_kind(result, "answered_grids") != first
     assert counts(fetch(workspace))["votes_added"] == 0
+    fetch(workspace, reject={name: "again"})  # is rejected already
+    paid = next(v for v in counted_votes(stored_votes(workspace))).evidence["assignment"]
+    with pytest.raises(UserError, match="is approved, which is for ever"):
+        fetch(workspace, reject={paid: "too late"})
     # The service may take a rejection back; then the votes count again.
     moody(workspace).settle(name, rejected=None)
     fetch(workspace)

@@ -82,16 +82,23 @@ def test_an_object_store_is_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
             return [[{"path": name}] for name in self.objects]
 
         def put(self, name: str, data: bytes) -> None:
+            if "closed" in name:
+                raise errors.BaseError("not allowed\nand more")  # type: ignore[attr-defined]
             self.objects[name] = data
 
+    errors = types.ModuleType("obstore.exceptions")
+    errors.BaseError = type("BaseError", (Exception,), {})  # type: ignore[attr-defined]
     store = types.ModuleType("obstore.store")
     store.from_url = Store  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "obstore", types.ModuleType("obstore"))
     monkeypatch.setitem(sys.modules, "obstore.store", store)
+    monkeypatch.setitem(sys.modules, "obstore.exceptions", errors)
     place = ImagePlace("s3://bucket/crowd")
     assert "a.jpg" not in place
     place.put("a.jpg", b"1")
     assert "a.jpg" in place and "a.jpg" in ImagePlace("s3://bucket/crowd")
+    with pytest.raises(UserError, match="cannot be written: not allowed: check the address"):
+        place.put("closed.jpg", b"1")
     assert kept == {"s3://bucket/crowd": {"a.jpg": b"1"}}
 
 

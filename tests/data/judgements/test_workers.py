@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from heldout.core.errors import NotApplicable, UserError
 from heldout.data.judgements.consensus import consensus, panel, subject_key
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.judgements.workers import selection_frequency, worker_quality
+from heldout.data.judgements.workers import counted_votes, selection_frequency, worker_quality
 from heldout.stats.intervals import wilson
 
 from .strategies import vote
@@ -59,6 +59,21 @@ def test_one_image_has_a_frequency_for_each_class_it_was_shown_for() -> None:
     cat, dog = selection_frequency(votes)
     assert (cat.class_id, cat.frequency) == ("cat", 0.7)
     assert (dog.class_id, dog.frequency) == ("dog", 0.0) and dog.high > 0.0
+
+
+def test_a_rejected_vote_takes_back_the_one_that_it_supersedes() -> None:
+    """Whatever else is asked for, and in whatever order they come; a later one counts again."""
+    first = vote("a", "x", "selected", evidence={"status": "Submitted"})
+    others = [vote("a", "y", "not-selected", evidence={"status": "Approved"})]
+    states = [first]
+    for status in ("Rejected", "Submitted"):
+        before = states[-1].judgement_id
+        states.append(vote("a", "x", "selected", evidence={"status": status}, supersedes=before))
+    for known, n in ((1, 2), (2, 1), (3, 2)):
+        for votes in (states[:known] + others, [*others, *reversed(states[:known])]):
+            (one,) = selection_frequency(votes)
+            assert (one.n, one.selected) == (n, n - 1)
+            assert len(counted_votes(votes)) == n
 
 
 def test_only_votes_have_a_selection_frequency() -> None:

@@ -172,13 +172,18 @@ class Answers:
 
     def settle(self, crowd: Crowd, *, approve: bool, rejected: Mapping[str, str]) -> None:
         """Reject assignments for a reason; approve all others that wait and have votes."""
-        where = {
-            one.assignment: grid for grid, kept in self.given.items() for one in kept.assignments
+        status = {
+            one.assignment: one.status for kept in self.given.values() for one in kept.assignments
         }
-        if unknown := sorted(rejected.keys() - where.keys()):
-            raise UserError(
-                f"no assignment {unknown[0]!r} was fetched", fix="see heldout crowd votes"
-            )
+        for name in sorted(rejected):
+            if name not in status:
+                raise UserError(
+                    f"no assignment {name!r} was fetched", fix="see crowd votes --json for names"
+                )
+            if status[name] == "Approved":
+                raise UserError(
+                    f"assignment {name!r} is approved, which is for ever", fix="ignore its votes"
+                )
         for grid, kept in self.given.items():
             problems = self.problems(kept) if approve else {}
             settled = []

@@ -204,15 +204,16 @@ class ImagePlace:
     """Where published images are put: a folder, or an object store such as ``s3://bucket/prefix``."""
 
     def __init__(self, where: str) -> None:
-        self._folder: Path | None = None
-        self._store: Any = None
+        self._where, self._store = where, None
         if "://" in where:
             store = require("obstore.store", extra="stores", purpose=f"writing to {where}")
             self._store = store.from_url(where)
-            self._names = {m["path"] for part in self._store.list() for m in part}
+            self._names = self._asked(
+                lambda store: {m["path"] for part in store.list() for m in part}
+            )
         else:
-            self._folder = Path(where)
-            found = self._folder.iterdir() if self._folder.is_dir() else ()
+            folder = Path(where)
+            found = folder.iterdir() if folder.is_dir() else ()
             self._names = {path.name for path in found if not is_temporary(path)}
 
     def __contains__(self, name: str) -> bool:
@@ -220,11 +221,22 @@ class ImagePlace:
 
     def put(self, name: str, data: bytes) -> None:
         """Write one image, whole or not at all."""
-        if self._folder is not None:
-            write_bytes(self._folder / name, data)
+        if self._store is None:
+            write_bytes(Path(self._where) / name, data)
         else:
-            self._store.put(name, data)
+            self._asked(lambda store: store.put(name, data))
         self._names.add(name)
+
+    def _asked(self, question: Callable[[Any], Any]) -> Any:
+        errors = require("obstore.exceptions", extra="stores", purpose=f"writing to {self._where}")
+        try:
+            return question(self._store)
+        except (OSError, errors.BaseError) as error:
+            line = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"{self._where} cannot be written: {line}",
+                fix="check the address and the credentials in the environment",
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

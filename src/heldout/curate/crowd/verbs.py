@@ -274,6 +274,8 @@ def publish(request: PublishRequest, context: Context) -> Result:
     folder = CrowdFolder.of(context.workspace, _name(request))
     kept = folder.grids()
     new = [grid for grid in listed if grid.uuid not in kept]
+    if listed and not new:
+        context.note("all grids were published before: another round is composed with another seed")
     costs = _costs(request, len(new))
     for cost in costs:
         paid = "" if cost.paid else ", if this were not the sandbox"
