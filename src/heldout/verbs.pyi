@@ -305,6 +305,8 @@ def crowd_votes(
     *,
     min_accuracy: float | None = None,
     level: float = ...,
+    out: str | PathLike[str] | None = None,
+    replace: bool = ...,
     workspace: Workspace | str | PathLike[str] | None = None,
 ) -> Result: ...
 
