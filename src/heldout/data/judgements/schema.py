@@ -19,7 +19,7 @@ from sqlalchemy.pool import NullPool, StaticPool
 
 from heldout.core.errors import BadFile, UserError
 from heldout.core.extras import require
-from heldout.core.files import atomic_path
+from heldout.core.files import atomic_path, sweep
 
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 120
@@ -80,7 +80,9 @@ def open_engine(address: str | Path) -> Engine:
         path = Path(str(url.database))
         if path.is_dir():
             raise BadFile(path, "is a folder", fix="name a file for the judgements table")
-        if not path.exists():
+        if path.exists():
+            sweep(path.parent)  # whoever made the table may have been killed just then
+        else:
             _create(path)
         if not path.stat().st_size:
             raise _lost(path, "is empty")
