@@ -410,7 +410,9 @@ def _calibration_rows(
         return confidence[:, None], np.clip(meant, 1e-9, 1 - 1e-9)[:, None]
 
     confidence, meant = draw(1_000_000)
-    truth = float(np.abs(np.bincount(bin_codes(confidence[:, 0]), (meant - confidence)[:, 0])).sum())
+    truth = float(
+        np.abs(np.bincount(bin_codes(confidence[:, 0]), (meant - confidence)[:, 0])).sum()
+    )
     truth /= 1_000_000
     testset = _testset("set", len(film), films or None)
     tallies = {name: Tally() for name in ("ece", "ece_debiased")}

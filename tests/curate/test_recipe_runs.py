@@ -10,7 +10,7 @@ import pytest
 import recipe_examples as examples
 
 from heldout.core.errors import ExistsError, HeldoutError, UserError
-from heldout.core.files import is_temporary
+from heldout.core.files import is_temporary, sweep
 from heldout.core.workspace import Workspace
 from heldout.curate.build import combine_licences, run_recipe
 from heldout.curate.recipe import RecipeInput, RecipeResult, Source
@@ -58,6 +58,25 @@ def test_the_card_says_how_the_set_was_made() -> None:
     assert card.columns["context"].multi
     assert sum(card.licences.values()) == 12
     assert verify(Path("testsets/drawn")).findings == ()
+
+
+class _Swept(dict[str, bytes]):
+    """Documents at whose writing another process begins to write in the same folder."""
+
+    def items(self) -> Any:
+        sweep(Path("testsets"))
+        return super().items()
+
+
+class _WithDocuments(examples.Changed):
+    def change(self, built: RecipeResult, parameters: Any, context: Any) -> RecipeResult:
+        return replace(built, documents=_Swept({"notes.txt": b"drawn"}))
+
+
+def test_another_writer_does_not_sweep_a_set_that_is_being_written() -> None:
+    testset = _run(_WithDocuments())
+    assert len(testset) == len(load(Path("testsets/drawn")))
+    assert Path("testsets/drawn/notes.txt").read_bytes() == b"drawn"
 
 
 def test_rows_lie_in_the_order_of_ids() -> None:

@@ -409,14 +409,14 @@ def bootstrap_statistic(
     level: float = 0.95,
     clusters: npt.ArrayLike | None = None,
     takes: Literal["indices", "weights"] = "indices",
-    method: Method = "bias-aware",
+    method: Method = "t",
     bounds: tuple[float, float] | None = None,
 ) -> BootstrapEstimate:
     """Any statistic of ``n`` images, with an interval; for what is not a mean.
 
     ``function`` gets the indices of the drawn images, with repeats, or a row of weights (n,), and
-    returns a number or an array (columns,). Its value on all images is the estimate. ``bias-aware``
-    is the method that held up best for calibration errors; for a smooth statistic it equals ``t``.
+    returns a number or an array (columns,). Its value on all images is the estimate. Not for what
+    takes absolute values, such as a calibration error: noise makes it larger, a resample's again.
 
     >>> rng = np.random.default_rng(0)
     >>> values = np.arange(100.0)

@@ -60,9 +60,7 @@ def _on_scale(
     return np.abs(raw).sum(axis=-1), known, raw[..., known] / s[known], line
 
 
-def _true_gaps(
-    z: FloatArray, line: FloatArray, doubt: float, *, shrunk: bool = True
-) -> FloatArray:
+def _true_gaps(z: FloatArray, line: FloatArray, doubt: float, *, shrunk: bool = True) -> FloatArray:
     """Where the gaps ``z`` lie without noise, as :func:`debiased_error` says."""
     from scipy.special import chdtri
 

@@ -204,7 +204,7 @@ def clustered_proportion(
     return Interval(low, high, "beta-binomial", level)
 
 
-Method = Literal["percentile", "basic", "t", "bias-aware", "wilson", "studentised"]
+Method = Literal["percentile", "t", "wilson", "studentised"]
 
 
 class Bounded(NamedTuple):
@@ -259,10 +259,8 @@ def interval_from_replicates(
 ) -> Interval:
     """An interval from ``estimate`` () or (columns,) and ``replicates`` (B,) or (B, columns).
 
-    - ``percentile``: quantiles of the replicates; ``basic``: those mirrored at the estimate.
+    - ``percentile``: quantiles of the replicates.
     - ``t``: estimate ± t × standard error, the standard deviation of the replicates unless given.
-    - ``bias-aware``: the same, reaching further by the bias that the replicates show on the side
-      of that bias; for statistics such as a calibration error, which noise makes larger.
     - ``wilson``: Wilson's interval between ``bounds``, with the number of images that would give
       this standard error, ``p (1 - p) / se^2``, and a quantile of t.
     - ``studentised`` (bootstrap-t): quantiles of ``student``, the t value of each replicate.
@@ -288,16 +286,9 @@ def interval_from_replicates(
         error = np.asarray(standard_error, dtype=np.float64)
     if method == "percentile":
         low, high = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-    elif method == "basic":
-        upper, lower = np.quantile(draws, [tail, 1.0 - tail], axis=0)
-        low, high = 2.0 * value - lower, 2.0 * value - upper
     elif method == "t":
         half = t_quantile(level, degrees_of_freedom) * error
         low, high = value - half, value + half
-    elif method == "bias-aware":
-        half = t_quantile(level, degrees_of_freedom) * error
-        corrected = 2.0 * value - draws.mean(axis=0)
-        low, high = np.minimum(value, corrected) - half, np.maximum(value, corrected) + half
     elif method == "studentised":
         upper, lower = np.quantile(np.asarray(student), [tail, 1.0 - tail], axis=0)
         # Quantiles of one sign come only from a handful of replicates; the estimate stays inside.

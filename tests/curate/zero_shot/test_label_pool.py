@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heldout.core.engine import Shard
+from heldout.core.engine.results import remove_job
 from heldout.core.errors import ExistsError, NotApplicable
 from heldout.core.workspace import Workspace
 from heldout.curate.pool_images import folder_pool
@@ -91,6 +92,30 @@ def test_a_stopped_run_goes_on_and_gives_the_same_bytes(
     for name in ("vectors.npy", "ids.txt", "embedding.json"):
         files = [next(place.root.rglob(f"embeddings/*/*/{name}")) for place in (broken, whole)]
         assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_who_embeds_the_same_at_once_does_not_remove_what_is_still_read(
+    colour_folder: Path, tmp_path: Path
+) -> None:
+    """The other ends while this one reads its results into the file of vectors."""
+    workspace = Workspace(tmp_path)
+
+    class Beside(FakeEncoder):
+        @property
+        def dimension(self) -> int:
+            for job in workspace.runs.glob("embed-*"):
+                remove_job(job)
+            return self._dimension
+
+        @dimension.setter
+        def dimension(self, value: int) -> None:
+            self._dimension = value
+
+    pool = folder_pool(colour_folder)
+    found = embed(pool, Beside(), workspace=workspace)
+    plain = embed(pool, FakeEncoder(), workspace=Workspace(tmp_path / "plain"))
+    np.testing.assert_array_equal(found.vectors, plain.vectors)
+    assert not list(workspace.runs.glob("embed-*"))
 
 
 def test_shards_make_the_whole(colour_folder: Path, tmp_path: Path) -> None:
