@@ -19,18 +19,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from heldout.core import schema
 from heldout.core.errors import MismatchError, UserError
-from heldout.core.extras import require
 from heldout.core.files import is_temporary, write_bytes
 from heldout.core.progress import Progress, Tick, no_progress
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.backend import Crowd, GridTask, PublishedTask, Secrets
-from heldout.data.images import BadImage, bytes_of, decode, open_source, probe
+from heldout.data.images import (
+    BadImage,
+    ObjectStoreSource,
+    bytes_of,
+    decode,
+    open_source,
+    probe,
+)
 from heldout.data.labels.label_space import Class
 from heldout.data.published.imagenetv2_grids import PublishedGrid
 from heldout.data.testset import TestSet
@@ -204,16 +209,13 @@ class ImagePlace:
     """Where published images are put: a folder, or an object store such as ``s3://bucket/prefix``."""
 
     def __init__(self, where: str) -> None:
-        self._where, self._store = where, None
+        self._to: ObjectStoreSource | Path
         if "://" in where:
-            store = require("obstore.store", extra="stores", purpose=f"writing to {where}")
-            self._store = store.from_url(where)
-            self._names = self._asked(
-                lambda store: {m["path"] for part in store.list() for m in part}
-            )
+            self._to = ObjectStoreSource(where)
+            self._names = set(self._to.stored())
         else:
-            folder = Path(where)
-            found = folder.iterdir() if folder.is_dir() else ()
+            self._to = Path(where)
+            found = self._to.iterdir() if self._to.is_dir() else ()
             self._names = {path.name for path in found if not is_temporary(path)}
 
     def __contains__(self, name: str) -> bool:
@@ -221,22 +223,11 @@ class ImagePlace:
 
     def put(self, name: str, data: bytes) -> None:
         """Write one image, whole or not at all."""
-        if self._store is None:
-            write_bytes(Path(self._where) / name, data)
+        if isinstance(self._to, Path):
+            write_bytes(self._to / name, data)
         else:
-            self._asked(lambda store: store.put(name, data))
+            self._to.put(name, data)
         self._names.add(name)
-
-    def _asked(self, question: Callable[[Any], Any]) -> Any:
-        errors = require("obstore.exceptions", extra="stores", purpose=f"writing to {self._where}")
-        try:
-            return question(self._store)
-        except (OSError, errors.BaseError) as error:
-            line = str(error).strip().partition("\n")[0]
-            raise UserError(
-                f"{self._where} cannot be written: {line}",
-                fix="check the address and the credentials in the environment",
-            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
