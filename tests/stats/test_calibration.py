@@ -16,7 +16,7 @@ def errors(*value: float, seed: int = 0) -> CalibrationErrors:
     drawn, _ = np.linalg.qr(drawn - drawn.mean(axis=0))
     drawn = np.asarray(value) + drawn * 0.02 * np.sqrt(499)
     found = np.asarray(value)
-    return CalibrationErrors(1000, found, found, drawn.std(axis=0, ddof=1), drawn, 999.0)
+    return CalibrationErrors(1000, found, found, drawn, 999.0)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_two_calibrated_models_have_a_difference_of_0_within_a_short_interval() 
 def test_limits_hold_the_true_error_and_are_short(
     n: int, films: int, sharp: float, gap: float
 ) -> None:
-    """Estimates ± t standard errors held 86 to 90 % of three of these; resampled ones were 1.9 oracles wide."""
+    """At an error of 0, near it, and in clusters: 93 % of 300, at most 1.3 times what estimates span."""
     rng, film = np.random.default_rng(4), np.arange(n) // 20
     found, limits = [], []
     for _ in range(300):

@@ -20,7 +20,7 @@ from heldout.stats.intervals import FloatArray, normal_quantile, t_quantile
 from heldout.stats.multiple import PairTests
 
 LEAST_IMAGES = 300
-"""On fewer images noise is as large as any usual calibration error: no interval, no test."""
+"""On fewer images noise is as large as any usual difference: no interval of it, no test."""
 LEAST_CLUSTERS = 500
 """Differences over 40 to 200 clusters have intervals that cover 92 to 94 %."""
 
@@ -93,7 +93,6 @@ class CalibrationErrors:
     ``value``    (models,)
     ``other``    (models,): with the bins believed as soon as they leave the line at all. Bins that
                  lie above and below it in turn pull the two apart; intervals reach for both
-    ``error``    (models,): standard errors
     ``replicates``  (draws, models): the same estimate of gaps drawn about those found
     ``degrees``  degrees of freedom of the errors, by images or clusters
     """
@@ -101,7 +100,6 @@ class CalibrationErrors:
     n: int
     value: FloatArray
     other: FloatArray
-    error: FloatArray
     replicates: FloatArray
     degrees: float
 
@@ -234,9 +232,8 @@ class BinnedGaps:
         drawn = self.gaps + drawn.reshape(replicates, *self.gaps.shape)
         parts = zip(np.moveaxis(drawn, 1, 0), self.error, self.share, strict=True)
         again = np.stack([debiased_error(*part) for part in parts], axis=1)
-        error = again.std(axis=0, ddof=1)
         found = self.debiased(), self.debiased(0.5)
-        return CalibrationErrors(self.n, *found, error, again, self.degrees)
+        return CalibrationErrors(self.n, *found, again, self.degrees)
 
 
 def binned_gaps(

@@ -2,8 +2,8 @@
 
 k of n images: Wilson; a mean log loss: limits that know what a wrong answer costs. Everything else is
 resampled: means and means of class means by the bootstrap over images, inside classes where classes
-are averaged, whole clusters at a time where a cluster column is named; a calibration error with its
-bins held in place.
+are averaged, whole clusters at a time where a cluster column is named. Calibration errors have limits
+of the true one, drawn bin by bin.
 """
 
 from __future__ import annotations

@@ -189,7 +189,10 @@ class Measured:
 
             return binned_gaps(self.values, self.bin_codes, BINS).debiased()
         if metric.binned and not metric.classwise:
-            return self.calibration_errors(np.ones(len(self)))
+            # Sum over bins of |sum of (hit - confidence)|, of the mean over images.
+            pairs = zip(self.bin_codes.T, self.values.T, strict=True)
+            gaps = [np.abs(np.bincount(codes, gap)).sum() for codes, gap in pairs]
+            return np.array(gaps) / len(self)
         if metric.average == "classes":
             sums, counts = class_sums(self.values, self.groups)
             return np.asarray((sums / counts[:, None]).mean(axis=0))
@@ -218,15 +221,6 @@ class Measured:
     def bin_codes(self) -> np.ndarray:
         """For a calibration error: the bin of each value; int64 (n, models)."""
         return bin_codes(np.asarray(self.confidence))
-
-    def calibration_errors(self, weights: np.ndarray) -> np.ndarray:
-        """The calibration error of every model with images weighted; float64 (models,).
-
-        Sum over bins of ``|sum of w (hit - confidence)|`` over the sum of weights.
-        """
-        pairs = zip(self.bin_codes.T, self.values.T, strict=True)
-        gaps = [np.abs(np.bincount(codes, gap * weights)).sum() for codes, gap in pairs]
-        return np.asarray(np.array(gaps) / weights.sum())
 
 
 def class_sums(values: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

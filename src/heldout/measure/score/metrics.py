@@ -195,7 +195,7 @@ class Metric:
     ``binned``      an expected calibration error: values are hit less confidence, summed in bins
     ``debiased``    the same, less what noise adds to it
     ``classwise``   the same of every class's probability, then over classes: values add up to that
-                    of all images only, so there are no slices and no interval
+                    of all images only, so there are no slices
     ``per_class``   a score for each class in place of one: of the images of a class, or of those
                     predicted to be of it
     ``reviewed``    unreviewed top-1 predictions count as wrong, and their number is reported
