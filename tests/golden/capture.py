@@ -52,6 +52,7 @@ CLOCK = re.compile(
     r"\d+(\.\d+)? (ms|s|min|h)\b|\d[\d,]*(\.\d+)? ?(images|rows|files)?/s\b"
     r"|\d[\d,]* images per second|\d+:\d\d of one processor"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)?|\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    r"|\b20(2[6-9]|[3-9]\d)-\d\d-\d\d\b"  # today; days of before are of the data
 )
 PROGRAM = re.compile(r"(?<=Usage: )python -m [\w.]+|(?<=Try ')python -m [\w.]+")
 HASH = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{12,64}\b")
