@@ -68,7 +68,7 @@ def test_a_grid_is_a_hit_whose_page_tells_nothing(workspace: Workspace, service:
     done = publish(
         workspace,
         service,
-        terms={"reward": 0.25, "minutes": 5},
+        offer={"reward": 0.25, "minutes": 5},
         qualifications={"approved": "95", "country": "US, GB"},
     )
     assert done == {

@@ -214,7 +214,7 @@ class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    terms: Annotated[
+    offer: Annotated[
         Mapping[Literal["reward", "fee", "minutes", "days", "approval-days"], float],
         option(
             "NAME=NUMBER: reward in dollars (0.10) and MTurk's fee as a share of it, minutes for a grid "
@@ -242,9 +242,9 @@ class MTurkPublishRequest(PublishRequest, frozen=True, kw_only=True):
             )
         if self.out is not None and not self.plan:
             raise RequestError("{out} has no use without {plan}", fix="add {plan}")
-        for name, number in self.terms.items():
+        for name, number in self.offer.items():
             if number < (0 if name == "fee" else 0.01 if name == "reward" else 1):
-                raise RequestError(f"{{terms}} {name} is {number:g}", fix="give more")
+                raise RequestError(f"{{offer}} {name} is {number:g}", fix="give more")
         for kind, value in self.qualifications.items():
             if kind != "country" and not value.isdecimal():
                 raise RequestError(

@@ -303,8 +303,8 @@ def _costs(request: PublishRequest, grids: int) -> list[CrowdCost]:
         return []
     from heldout.curate.crowd.mturk import Terms, cost, fee_share
 
-    reward = request.terms.get("reward", Terms.reward)
-    fee = request.terms.get("fee", fee_share(request.assignments))
+    reward = request.offer.get("reward", Terms.reward)
+    fee = request.offer.get("fee", fee_share(request.assignments))
     return [
         CrowdCost(
             grids=grids,
@@ -351,7 +351,7 @@ def _mturk(request: MTurkPublishRequest | MTurkAnswersRequest, secrets: Secrets)
 
     if isinstance(request, MTurkAnswersRequest):
         return MTurkCrowd(secrets, live=bool(request.live))
-    given, day = request.terms, 86_400
+    given, day = request.offer, 86_400
     terms = Terms(
         reward=given.get("reward", Terms.reward),
         duration=round(given.get("minutes", Terms.duration / 60) * 60),
