@@ -11,6 +11,7 @@ SCRIPTS = (
     "engine_overhead.py",
     "evaluate.py",
     "interval_coverage.py",
+    "selection_bias.py",
     "compose.py",
     "collect.py",
     "contexts.py",

@@ -87,8 +87,8 @@ def test_exact_where_accuracy_is_a_polynomial(n: int) -> None:
     """Whatever the frequencies: here Betas that no finite set of points describes."""
     original, pool = masses(4, 1.5), masses(1.2, 1.5)
     accuracy = 0.2 + 0.5 * GRID + 0.2 * GRID**2
-    of_original, _ = expected(original, accuracy, n, 2_000_000)
-    of_pool, right = expected(pool, accuracy, n, 2_000_000)
+    of_original, _ = expected(original, accuracy, n, 300_000)
+    of_pool, right = expected(pool, accuracy, n, 300_000)
     truth = float(original @ accuracy)
     found = polynomial(of_original, of_pool, right)
     assert found.value == pytest.approx(truth, abs=5e-4)
@@ -99,8 +99,8 @@ def test_naive_and_jackknife_are_their_formulas() -> None:
     original, pool = masses(4, 1.5), masses(1.2, 1.5)
     accuracy = expit(3 * GRID - 1)
     n = 6
-    of_original, _ = expected(original, accuracy, n, 3_000_000)
-    of_pool, right = expected(pool, accuracy, n, 3_000_000)
+    of_original, _ = expected(original, accuracy, n, 500_000)
+    of_pool, right = expected(pool, accuracy, n, 500_000)
 
     def exactly(votes: int) -> float:
         chance = binom.pmf(np.arange(votes + 1)[:, None], votes, GRID)
@@ -113,8 +113,8 @@ def test_naive_and_jackknife_are_their_formulas() -> None:
 
 def test_no_bias_where_the_pool_is_like_the_original_set() -> None:
     p, accuracy = masses(2, 1), expit(4 * GRID - 2)
-    of_original, _ = expected(p, accuracy, 10, 1_000_000)
-    of_pool, right = expected(p, accuracy, 10, 1_000_000)
+    of_original, _ = expected(p, accuracy, 10, 200_000)
+    of_pool, right = expected(p, accuracy, 10, 200_000)
     truth = float(p @ accuracy)
     for estimator in (naive, jackknife, polynomial):
         assert estimator(of_original, of_pool, right).value == pytest.approx(truth, abs=1e-3)
@@ -123,9 +123,9 @@ def test_no_bias_where_the_pool_is_like_the_original_set() -> None:
 
 def test_errors_of_influences_are_those_of_leaving_images_out() -> None:
     rng = np.random.default_rng(3)
-    s_original, s_pool = rng.beta(4, 1.5, 150), rng.beta(1.2, 1.5, 1200)
+    s_original, s_pool = rng.beta(4, 1.5, 80), rng.beta(1.2, 1.5, 600)
     original, pool = voted(rng, s_original), voted(rng, s_pool)
-    right = (rng.random(1200) < 0.2 + 0.7 * s_pool).astype(float)
+    right = (rng.random(600) < 0.2 + 0.7 * s_pool).astype(float)
 
     def without(votes: Votes, row: int) -> Votes:
         return Votes(np.delete(votes.selected, row), np.delete(votes.n, row))
@@ -135,15 +135,15 @@ def test_errors_of_influences_are_those_of_leaving_images_out() -> None:
 
     for estimator in (naive, jackknife):
         variance = spread(
-            [estimator(without(original, i), pool, right).value for i in range(150)]
+            [estimator(without(original, i), pool, right).value for i in range(80)]
         ) + spread(
-            [estimator(original, without(pool, i), np.delete(right, i)).value for i in range(1200)]
+            [estimator(original, without(pool, i), np.delete(right, i)).value for i in range(600)]
         )
         error = estimator(original, pool, right).standard_error
         # With few images of a share, leaving one out is a little rougher than its influence.
         assert error == pytest.approx(np.sqrt(variance), rel=0.05)
-    drops = [held_out_votes(without(original, i), pool).drop.value for i in range(150)]
-    others = [held_out_votes(original, without(pool, i)).drop.value for i in range(1200)]
+    drops = [held_out_votes(without(original, i), pool).drop.value for i in range(80)]
+    others = [held_out_votes(original, without(pool, i)).drop.value for i in range(600)]
     drop = held_out_votes(original, pool).drop
     assert drop.standard_error == pytest.approx(np.sqrt(spread(drops) + spread(others)), rel=0.05)
 

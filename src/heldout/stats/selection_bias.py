@@ -75,9 +75,10 @@ class Votes:
 
     @cached_property
     def _cells(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.intp]]:
-        pairs = np.column_stack([self.selected, self.n])
-        cells, of_image = np.unique(pairs, axis=0, return_inverse=True)
-        return cells, of_image.reshape(-1)
+        codes, of_image = np.unique(
+            self.selected * (self.n.max() + 1) + self.n, return_inverse=True
+        )
+        return np.column_stack(np.divmod(codes, self.n.max() + 1)), of_image.reshape(-1)
 
     @property
     def cells(self) -> npt.NDArray[np.int64]:
