@@ -248,7 +248,7 @@ class Capture:
                     for member in archive
                     if (file := archive.extractfile(member)) is not None
                 }
-        if kind == ".svg" or rendered(path):
+        if kind in (".svg", ".db") or rendered(path):
             return "there"
         text = data.decode("utf-8")
         if kind == ".html":

@@ -98,6 +98,7 @@ def lists(root: Path) -> None:
     write(root / "val-2.json", {"image_filenames": [*rows[:90], ["other", WNIDS[0]]]})
     write(root / "candidates.json", [f"c{n:03d}" for n in range(50)])
     write(root / "candidate_classes.json", {f"c{n:03d}": WNIDS[n * n % 3] for n in range(50)})
+    write(root / "crowd/crowd/key", "0" * 64)
     rows_csv(
         root / "marks.csv",
         [
@@ -244,6 +245,14 @@ def images(root: Path) -> None:
         for n, place in enumerate(ids)
     )
     write(root / "table.csv", table)
+    photo = next(place for place in ids if "/red/" in place)
+    rows_csv(
+        root / "addresses.csv",
+        [
+            {"uri": photo, "class_id": "red", "licence": "CC0-1.0", "owner": "me"},
+            {"uri": "http://127.0.0.1:9/a.jpg", "class_id": "blue", "licence": "", "owner": ""},
+        ],
+    )
     write(
         root / "seen.jsonl",
         [{"image_id": i, "tag": [i.split("/")[1], *i.split("/")[::2]]} for i in ids],
