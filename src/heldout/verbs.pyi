@@ -277,7 +277,7 @@ def crowd_publish(
     plan: bool = ...,
     images_at: str | None = None,
     images_to: str | None = None,
-    terms: Mapping[str, Any] = ...,
+    offer: Mapping[str, Any] = ...,
     qualifications: Mapping[str, Any] = ...,
     live: str | None = None,
     out: str | PathLike[str] | None = None,
