@@ -304,3 +304,28 @@ def test_refused(run: Run, votes: Votes) -> None:
         refused(run("build", "replicate", "pool", *options), text)
     Path("judgements.db").unlink()
     refused(run("build", "replicate", "val"), "nobody has voted")
+
+
+def test_the_demonstration_ends_in_three_sets_and_a_report(tmp_path: Path, run: Run) -> None:
+    ran = run("demo", "replicate", "-w", "shown")
+    assert ran.code == 0, ran.err
+    sets = {
+        name: load(Path("shown/testsets") / f"demo-{name}")
+        for name in ("matched", "threshold", "top")
+    }
+    assert {len(each) for each in sets.values()} == {40}
+    mean = {name: np.mean(each.images["frequency"].to_pylist()) for name, each in sets.items()}
+    assert (
+        mean["top"] > mean["matched"]
+        and min(sets["threshold"].images["frequency"].to_pylist()) >= 0.7
+    )
+    records = json.loads(Path("shown/runs/demo-replicate/adjusted.json").read_text())
+    found = {r["estimator"]: r for r in records if r["record"] == "adjusted score"}
+    assert set(found) == {"polynomial", "naive", "jackknife", "beta_binomial"}
+    assert all(0 <= r["low"] <= r["value"] <= r["high"] <= 1 for r in found.values())
+    page = Path("shown/runs/demo-replicate/report.html").read_text()
+    assert "at the true selection frequencies of demo-original" in page
+    hashes = {name: each.content_hash for name, each in sets.items()}
+    assert run("demo", "replicate", "-w", "shown").code == 0  # what is there is left alone
+    again = {name: load(Path("shown/testsets") / f"demo-{name}").content_hash for name in sets}
+    assert again == hashes

@@ -51,6 +51,7 @@ def render_report(data: ReportData) -> str:
         ("comparisons", "Comparisons", view.comparisons),
         ("fits", "Fits", view.fits),
         ("leaks", "Leaks", view.leaks),
+        ("adjusted", "Selection frequencies", view.adjusted),
         ("counts", "Counts", view.counts),
         ("scores", "All scores", view.scores),
         ("provenance", "Provenance", data.provenance or data.settings),

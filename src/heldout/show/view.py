@@ -11,6 +11,7 @@ from heldout.core.errors import NotApplicable
 from heldout.core.records import Count, Grid, grids
 from heldout.data.testset.columns import ColumnType
 from heldout.measure.score.records import (
+    Adjusted,
     Claim,
     Comparison,
     Fit,
@@ -284,6 +285,11 @@ class ReportView:
     def predicted(self) -> list[Grid]:
         """Tables of transfer between domains, and of what it predicts."""
         return grids(record for record in self.data.records if isinstance(record, Predicted))
+
+    @property
+    def adjusted(self) -> list[Grid]:
+        """Tables of scores at the selection frequencies of an original set."""
+        return grids(record for record in self.data.records if isinstance(record, Adjusted))
 
     @cached_property
     def new_testsets(self) -> list[str]:

@@ -8,10 +8,8 @@ from pathlib import Path
 from PIL import Image
 
 from heldout.core.files import sha256_file
-from heldout.curate.collect.consistency import image_consistency, missing_tokens
+from heldout.curate.collect.consistency import image_consistency
 from heldout.curate.collect.download import SIZES, Downloads
-from heldout.curate.crowd.grids import Controls, GridSizes, compose
-from heldout.curate.crowd.selection import Candidate
 from tests.cli.conftest import Run, run
 
 from .image_server import ImageServer, encoded, photo, server
@@ -126,28 +124,3 @@ def test_a_pool_that_was_not_fetched_has_no_report(run: Run, tmp_path: Path) -> 
     ]
     (place / "pool.json").write_text("{")
     assert run("verify", "birds").out.count("error") == 1
-
-
-def test_missing_tokens_are_named_by_grid() -> None:
-    known = Controls.of_marks([("p", "wren", "positive"), ("n", "wren", "negative")])
-    asked = [Candidate(f"c{n}", "wren") for n in range(6)]
-    composed = compose(asked, known, sizes=GridSizes(candidates=3, positive=1, negative=1), seed=1)
-    names = [f"grid{n}" for n in range(len(composed))]
-    grids = {
-        name: [str(slot.image_id) for slot in grid.slots]
-        for name, grid in zip(names, composed, strict=True)
-    }
-
-    def token(grid: str, image: str) -> str:
-        return f"{grid}-{image}"
-
-    there = {token(grid, image) for grid, images in grids.items() for image in images}
-    assert missing_tokens(grids, token, there) == {}
-    # A control recurs: its token in the one grid says nothing of the other.
-    lost = {token(names[0], "p"), token(names[1], "c5"), token(names[1], "c0")} & there
-    expected = {
-        grid: [image for image in images if token(grid, image) in lost]
-        for grid, images in grids.items()
-    }
-    found = missing_tokens(grids, token, there - lost)
-    assert found == {grid: images for grid, images in expected.items() if images} and found

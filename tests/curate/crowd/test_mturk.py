@@ -72,7 +72,8 @@ def test_a_grid_is_a_hit_whose_page_tells_nothing(workspace: Workspace, service:
         qualifications={"approved": "95", "country": "US, GB"},
     )
     assert done == {
-        "grids": 3, "published_before": 0, "found_at_the_crowd": 0, "created": 3, "images_put": 18,
+        "grids": 3, "published_before": 0, "images_put_again": 0, "found_at_the_crowd": 0,
+        "created": 3, "images_put": 18,
     }  # fmt: skip
     grids = {g["uuid"]: g for g in json.loads((workspace.root / "grids.json").read_text())}
     for name, hit in service.hits.items():

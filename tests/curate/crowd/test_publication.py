@@ -37,6 +37,10 @@ def test_people_of_ones_own_answer(tmp_path: Path) -> None:
     assert not (tmp_path / "crowd/local/grids").exists()
     assert publish(workspace)["images_put"] == 18
     folder = CrowdFolder.of(workspace, "local")
+    for path in [*(folder.path / "images").iterdir()][:2]:
+        path.unlink()
+    again = publish(workspace)
+    assert (again["published_before"], again["images_put_again"], again["images_put"]) == (3, 2, 0)
     crowd = LocalCrowd(folder.path / "crowd.db", folder.secrets)
     for person in ("ann", "bob", "cem"):
         while (given := crowd.next(person)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from heldout.curate.cutouts.quality_check import Limits, measure
 from heldout.data.labels import LabelSpace
 from heldout.measure.evaluation.demonstration import (
     BACKDROPS,
+    CANDIDATES,
     COMPOSED,
+    ORIGINALS,
     Outlined,
     backdrop,
     mask_of,
     outlines,
     photo_folder,
+    write_crops,
     write_inputs,
 )
 
@@ -82,3 +86,21 @@ def test_inputs_are_written_once_and_complete(tmp_path: Path) -> None:
         request = load_request(folder / f"{name}.toml")
         assert request.title == name and request.renderer == "exact"
         assert len(BACKDROPS) >= request.backgrounds_per_object
+
+
+def test_crops_for_a_replication(tmp_path: Path) -> None:
+    """Equal seeds give equal files; originals show their object, of the candidates some do not."""
+    one, two = (write_crops(tmp_path / name, seed=3) for name in ("one", "two"))
+    files = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
+    assert len(files) == 4 * (ORIGINALS + CANDIDATES) + 1
+    assert all((one / name).read_bytes() == (two / name).read_bytes() for name in files)
+    rows = list(csv.DictReader((one / "frequency.csv").read_text().splitlines()))
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows:
+        original = "/val-" in row["image_id"]
+        folder = "originals" if original else "candidates"
+        assert (one / folder / row["image_id"]).is_file()
+        shares[original].append(float(row["frequency"]))
+    assert min(shares[True]) > 0.79 and len(shares[True]) == 4 * ORIGINALS
+    assert sum(share < 0.1 for share in shares[False]) >= 4 * (CANDIDATES // 6)
+    assert max(map(float, shares[False])) <= 0.98

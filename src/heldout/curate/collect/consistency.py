@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,23 +143,6 @@ def image_consistency(folder: Path, *, files: bool = True) -> ImageConsistency |
         unexplained=tuple(image for image in ids if image not in book.images.keys() | listed),
         **{kind: {size: tuple(one) for size, one in by.items()} for kind, by in found.items()},
     )
-
-
-def missing_tokens(
-    grids: Mapping[str, Sequence[str]], token: Callable[[str, str], str], there: Collection[str]
-) -> dict[str, list[str]]:
-    """The images of each published grid that are not where its workers look; grids with any.
-
-    ``grids``  grid -> its images in order
-    ``token``  the token under which an image is shown in a grid
-    ``there``  the tokens that are published
-    """
-    published = frozenset(there)
-    missing = {
-        grid: [image for image in images if token(grid, image) not in published]
-        for grid, images in grids.items()
-    }
-    return {grid: images for grid, images in missing.items() if images}
 
 
 def verify(request: VerifyRequest, context: Context) -> Result:

@@ -250,22 +250,32 @@ class Publication:
     def publish(
         self, grids: Sequence[PublishedGrid], *, progress: Progress = no_progress
     ) -> dict[str, int]:
-        """Publish the grids that are not there yet; counts of what was done."""
+        """Publish the grids that are not there yet; counts of what was done.
+
+        Of those that are there, images that are gone from their place are put there again.
+        """
         kept, secrets = self.folder.grids(), self.folder.secrets
         new = any(grid.uuid not in kept for grid in grids)
         there = {one.grid: one for one in self.crowd.tasks()} if new else {}
-        tally = {"published_before": 0, "found_at_the_crowd": 0, "created": 0, "images_put": 0}
+        tally = dict.fromkeys(
+            ("published_before", "images_put_again", "found_at_the_crowd", "created", "images_put"),
+            0,
+        )
         began = time.monotonic()
         with ThreadPoolExecutor(_THREADS) as threads:
             copy = lru_cache(maxsize=512)(self.shown.copy)  # controls recur within a class
             for number, grid in enumerate(grids, 1):
+                task = self.shown.task(
+                    grid, secrets, assignments=self.assignments, rates=self.rates
+                )
+                put = self._put(grid, task, copy, threads)
                 if grid.uuid in kept:
                     tally["published_before"] += 1
+                    tally["images_put_again"] += put
                 else:
-                    task = self.shown.task(
-                        grid, secrets, assignments=self.assignments, rates=self.rates
-                    )
-                    tally["images_put"] += self._put(grid, task, copy, threads)
+                    tally["images_put"] += put
+                    if self.served is not None:
+                        self._look(f"{min(task.tokens)}.jpg")
                     found: PublishedTask | None = there.get(grid.uuid)
                     tally["found_at_the_crowd" if found else "created"] += 1
                     name = found.task if found else self.crowd.create(task)
@@ -300,15 +310,16 @@ class Publication:
         }
         missing = [name for name in wanted if name not in place]
         list(threads.map(lambda name: place.put(name, copy(*wanted[name])), missing))
-        if self.served is not None:
-            name = min(wanted)
-            seen = bytes_of(open_source(self.served, ids=[name]), name)
-            if isinstance(seen, BadImage) or isinstance(probe(seen), BadImage):
-                raise UserError(
-                    f"image {name} is not at {self.served}",
-                    fix="make the images public there, and run the same command again",
-                )
         return len(missing)
+
+    def _look(self, name: str) -> None:
+        """See that people will see an image."""
+        seen = bytes_of(open_source(str(self.served), ids=[name]), name)
+        if isinstance(seen, BadImage) or isinstance(probe(seen), BadImage):
+            raise UserError(
+                f"image {name} is not at {self.served}",
+                fix="make the images public there, and run the same command again",
+            )
 
 
 def rates_of(

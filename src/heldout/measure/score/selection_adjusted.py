@@ -8,19 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from heldout.core.errors import NotApplicable, UserError
-from heldout.core.records import Table, with_limits
 from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.judgement import Judgement
 from heldout.data.judgements.workers import counted_votes, selection_frequency
 from heldout.data.testset import TestSet
 from heldout.measure.score.measure import Measured
 from heldout.measure.score.metrics import is_share
-from heldout.measure.score.records import estimated
+from heldout.measure.score.records import AdjustedScore, HeldOutFrequencies, estimated
 from heldout.measure.score.slices import CLASS, with_cluster_name
 from heldout.stats.bootstrap import MINIMUM_CLUSTERS
 from heldout.stats.selection_bias import (
@@ -36,82 +35,6 @@ MOST_NEEDED = 10
 """Votes that are asked of an image where there are as many."""
 _SHORT = 0.1
 """Share of images that may have fewer votes than are asked for, and are then left out."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AdjustedScore:
-    """Accuracy of one model on a pool, at the true selection frequencies of an original set.
-
-    ``estimator``   ``polynomial`` (the one to report), ``naive``, ``jackknife``, ``beta_binomial``
-    ``estimand``    what all of them estimate; ``s`` is an image's true frequency
-    ``n``           images of the pool with enough votes; ``n_original`` those of the original set
-    ``votes``       how many are enough
-    ``reason``      says why there is no interval
-    """
-
-    record: ClassVar[str] = "adjusted score"
-    table: ClassVar[Table] = Table(
-        "{testset}, {metric} at the true selection frequencies of {original}, percent",
-        ("model", "n:,", "original=n_original:,", "shown"),
-        across="estimator",
-    )
-    model: str
-    testset: str
-    truth: str
-    metric: str
-    original: str
-    estimator: str
-    estimand: str
-    n: int
-    n_original: int
-    votes: int
-    value: float
-    low: float | None = None
-    high: float | None = None
-    interval: str | None = None
-    level: float | None = None
-    label_map: str = "identity"
-    testset_hash: str = ""
-    original_hash: str = ""
-    predictions_hash: str = ""
-    reason: str | None = None
-
-    @property
-    def shown(self) -> str:
-        """The value with its interval, for a person."""
-        return with_limits(self, "%")
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldOutFrequencies:
-    """A pool that is matched to an original set on half of the votes, seen by the other half.
-
-    ``selected``  the matched images' mean frequency in the votes by which they were selected
-    ``held_out``  the same in the other votes
-    ``drop``      ``selected`` less ``held_out``: how much harder the matched images truly are; 0
-                  where matching is without bias
-    """
-
-    record: ClassVar[str] = "held-out votes"
-    table: ClassVar[Table] = Table(
-        "{testset} matched to {original} on half of the votes, mean frequency in percent",
-        ("n:,", "original=n_original:,", "votes:,", "when selected=selected:%1",
-         "in the other votes=held_out:%1", "drop:+%1[]"),
-    )  # fmt: skip
-    testset: str
-    original: str
-    n: int
-    n_original: int
-    votes: int
-    selected: float
-    held_out: float
-    drop: float
-    low: float | None = None
-    high: float | None = None
-    level: float | None = None
-    testset_hash: str = ""
-    original_hash: str = ""
-    reason: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
