@@ -63,8 +63,10 @@ JOBS = {
     "annotate": "annotate photos -e encoder.py:colours --classes space.json --top 2 --name near",
     "dedupe": "dedupe photos --reference photos/sketch/ --compare-by l2 --compare-by hash --up-to l2=1e9 "
     "--memory 0.002 --name clean -o found.html",
+    "crowd grids": "crowd grids colours --controls none --grid candidates=6 -o more-grids.json",
     "crowd publish": "crowd publish local grids.json colours --assignments 2",
     "crowd answers": "crowd answers simulated",
+    "build replicate": "build replicate colours --sampler random --per-class 2 --name drawn",
     "cutout": "cutout masks cut --masks masks -o freed --gate max_border=1",
     "build compose": "build compose mine.toml",
     "build compose (4 workers)": "build compose mine.toml --workers 4",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from heldout.core.workspace import Workspace
 from heldout.data.judgements.judgement import Judgement
@@ -189,7 +190,7 @@ def test_classes_without_wordnet_name_their_similar_ones(place: Path, run: Run) 
     save(make_pool("pets", images=table, truths=truth, label_space=space), place / "pools/pets")
     originals = write(place / "originals.json", {"cat": ["x", "y", "z"], "dog": ["u", "v", "w"]})
     asked = ("crowd", "grids", "pets", "--controls", originals, "--grid", "candidates=2")
-    refused(run(*asked), "WordNet does not know its most similar class", "--similar-classes")
+    refused(run(*asked), "its images cannot be read", "--similar-classes")
     similar = write(place / "similar.json", {"cat": ["dog"], "dog": ["dog", "cat"]})
     ran = run(*asked, "--similar-classes", similar, "--json")
     assert ran.code == 0, ran.err
@@ -300,3 +301,48 @@ def test_the_documented_command_gives_the_real_hits(
         assert [[getattr(g, f) for f in fields] for g in made] == [
             [getattr(g, f) for f in fields] for g in hits
         ]
+
+
+def test_classes_are_similar_by_name_or_by_their_pictures(place: Path, run: Run) -> None:
+    """Red and dark red pictures are alike, blue ones are not; what a class says comes first."""
+    colours = {"blue": (20, 30, 220), "crimson": (200, 10, 20), "red": (230, 20, 20)}
+    for label, colour in colours.items():
+        for number in range(3):
+            path = place / f"own/{label}/{label}-{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 30), (*colour[:2], colour[2] + number)).save(path)
+    ids = [f"c{n}" for n in range(6)]
+
+    def negative(*similar: str) -> dict[str, str]:
+        """The class of the negative control in each class's grid; red ones name similar classes."""
+        space = LabelSpace(
+            "colours", (Class("blue"), Class("crimson"), Class("red", similar=similar))
+        )
+        space.write(place / "colours.json")
+        truth = truth_table(ids, [space.ids[n % 3] for n in range(6)])
+        pool = make_pool(
+            "asked",
+            images=image_table({"image_id": ids}),
+            truths={"original": truth},
+            label_space=space,
+        )
+        save(pool, place / "pools/asked", replace=True)
+        assert run("import", "testset", "own", "--classes", "colours.json", "--replace").code == 0
+        sizes = [
+            word
+            for role in ("candidates=2", "positive=1", "negative=1")
+            for word in ("--grid", role)
+        ]
+        ran = run("crowd", "grids", "asked", "--controls", "own", *sizes, "--json")
+        assert ran.code == 0, ran.err
+        return {
+            grid["class_id"]: slot["class_id"]
+            for grid in ran.json
+            if grid["record"] == "grid"
+            for slot in grid["slots"]
+            if slot["role"] == "negative"
+        }
+
+    by_features = negative()
+    assert by_features["red"] == "crimson" and by_features["crimson"] == "red"
+    assert negative("blue") == {**by_features, "red": "blue"}

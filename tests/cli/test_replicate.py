@@ -319,6 +319,7 @@ def test_the_demonstration_ends_in_three_sets_and_a_report(tmp_path: Path, run: 
         mean["top"] > mean["matched"]
         and min(sets["threshold"].images["frequency"].to_pylist()) >= 0.7
     )
+    assert "with controls of demo-original" in " ".join(sets["matched"].card.notes)
     records = json.loads(Path("shown/runs/demo-replicate/adjusted.json").read_text())
     found = {r["estimator"]: r for r in records if r["record"] == "adjusted score"}
     assert set(found) == {"polynomial", "naive", "jackknife", "beta_binomial"}

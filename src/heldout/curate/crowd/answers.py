@@ -255,6 +255,7 @@ class Answers:
                 ({"class_id": record.grid.wnid, "image_id": image}, role, home)
                 for image, role, home in record.slots()
             ]
+            controls = {home for _, role, home in record.slots() if role != "candidate"}
             for one in kept.assignments:
                 selected = chosen(one.answer, grid, tokens) if one.votes else ()
                 for place, (subject, role, home) in enumerate(slots if one.votes else ()):
@@ -269,6 +270,7 @@ class Answers:
                             evidence={
                                 "accepted": one.accepted,
                                 "assignment": one.assignment,
+                                "controls": ", ".join(sorted(controls)) or "none",
                                 "grid": grid,
                                 "published": kept.published,
                                 "role": role,

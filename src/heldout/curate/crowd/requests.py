@@ -56,7 +56,7 @@ class GridsRequest(StoppingRequest, frozen=True, kw_only=True):
             Path,
             option(
                 "JSON of class -> classes, the most similar first, for negative controls; "
-                "by WordNet otherwise.",
+                "otherwise those of the label space, WordNet, or features.",
                 flag="similar-classes",
             ),
         ]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from heldout.core import schema
 from heldout.core.context import Context, Result
-from heldout.core.errors import EXIT_GATE, BadFile, LabelError, UserError
+from heldout.core.errors import EXIT_GATE, BadFile, UserError
 from heldout.core.files import held, write_text
 from heldout.core.records import Table, counts
-from heldout.core.request import RequestError, unused
+from heldout.core.request import unused
 from heldout.core.tables import SUFFIXES, read_table_file
 from heldout.curate.crowd.answers import Answers
 from heldout.curate.crowd.backend import Crowd, Secrets
@@ -48,13 +48,13 @@ from heldout.curate.crowd.selection import (
     select,
     vote_counts,
 )
+from heldout.curate.crowd.similar_classes import Nearest, similar_classes
 from heldout.curate.crowd.simulated import SimulatedCrowd, drawn_frequency, drawn_people
 from heldout.curate.crowd.votes import CrowdVotes, crowd_votes, with_frequencies
 from heldout.curate.pool_images import find_images
 from heldout.data.judgements.for_testset import votes_about
 from heldout.data.judgements.store import JudgementStore
 from heldout.data.labels.label_space import LabelSpace
-from heldout.data.labels.wordnet import SpaceDistances
 from heldout.data.published.imagenetv2_grids import (
     PublishedGrid,
     read_candidates,
@@ -72,7 +72,7 @@ def grids(request: GridsRequest, context: Context) -> Result:
     pool = None if request.is_list else _pool(request, context)
     candidates = _listed(request) if pool is None else candidates_of(pool)
     originals = _original_set(request, context)
-    controls = _controls(request, candidates, pool, originals)
+    controls = _controls(request, candidates, pool, originals, context)
     standing = NOTHING_SAID if pool is None else PoolJudgements.of(pool, context.workspace)
     if request.special:  # any candidate may stand between their controls, as published
         standing = PoolJudgements(blacklisted=standing.blacklisted, duplicates=standing.duplicates)
@@ -177,6 +177,7 @@ def _controls(
     candidates: Sequence[Candidate],
     pool: TestSet | None,
     originals: TestSet | None,
+    context: Context,
 ) -> Controls | None:
     """The controls that a request names, for the classes that they are needed for."""
     named = request.controls
@@ -186,7 +187,7 @@ def _controls(
         unused(request, "controls that are marked by hand", "similar")
         return Controls.of_marks((i, k, role) for i, k, role in _rows(Path(named), _MARKS))
     classes = list(dict.fromkeys(candidate.class_id for candidate in candidates))
-    nearest = _nearest(request, pool)
+    nearest = _nearest(request, pool, originals, context)
     lists: dict[str, list[str | None]] = {}
     if originals is not None:
         for image, label in candidates_of(originals):
@@ -214,7 +215,9 @@ def _rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield row
 
 
-def _nearest(request: GridsRequest, pool: TestSet | None) -> Callable[[str], Sequence[str]]:
+def _nearest(
+    request: GridsRequest, pool: TestSet | None, originals: TestSet | None, context: Context
+) -> Nearest:
     """A class -> classes by similarity, the most similar first."""
     if request.similar is not None:
         path = request.similar
@@ -231,21 +234,7 @@ def _nearest(request: GridsRequest, pool: TestSet | None) -> Callable[[str], Seq
     if request.grid.get("negative") == 0 and not (request.special or request.legacy):
         return lambda label: ()
     space = LabelSpace.load("imagenet-1k") if pool is None else pool.label_space
-    fix = "name similar classes with {similar}"
-    try:
-        distances = SpaceDistances(space)
-    except LabelError as error:
-        what = f"{error.message}, so WordNet does not know its most similar class"
-        raise RequestError(what, fix=fix) from None
-
-    def by_wordnet(label: str) -> Sequence[str]:
-        if label not in space:
-            raise RequestError(
-                f"{label!r} is not a class of {space.name}", fix=f"correct it, or {fix}"
-            )
-        return distances.most_similar(label, len(space))
-
-    return by_wordnet
+    return similar_classes(space, originals or pool, context)
 
 
 @dataclass(frozen=True, kw_only=True)

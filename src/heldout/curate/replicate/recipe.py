@@ -142,6 +142,7 @@ class Drawn:
     """What was drawn, and what it rests on.
 
     ``votes``        votes that a candidate needed; ``people`` how many people voted
+    ``controls``     test set of a grid's controls, or none -> how many grids say so
     ``rules``        when asking about an image stopped, if not with all votes
     ``frequencies``  (image, class) -> what people said
     ``targets``      by measure: down to which distance neighbours had to be looked at
@@ -151,6 +152,7 @@ class Drawn:
     sample: Sample
     votes: int
     people: int
+    controls: Mapping[str, int]
     rules: StoppingRules | None
     frequencies: Mapping[tuple[str, str], SelectionFrequency]
     targets: Mapping[str, float]
@@ -307,6 +309,7 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         sample=made,
         votes=needed,
         people=people,
+        controls=_controls(votes),
         rules=rules,
         frequencies=frequencies,
         targets={name: limit for name, limit in sorted(limits.items()) if limit is not None},
@@ -314,6 +317,16 @@ def draw(sources: Sources, parameters: ReplicateParameters, *, seed: int) -> Dra
         judged_pairs=len(known.verdicts),
         previous=previous,
     )
+
+
+def _controls(votes: Iterable[Judgement]) -> dict[str, int]:
+    """Where controls were from -> grids; votes that were not asked for in grids say nothing."""
+    grids = {
+        str(vote.evidence["grid"]): str(vote.evidence["controls"])
+        for vote in votes
+        if {"grid", "controls"} <= vote.evidence.keys()
+    }
+    return dict(sorted(Counter(grids.values()).items()))
 
 
 def _value(sources: Sources, role: str, kind: type[Any]) -> Any:
@@ -503,6 +516,14 @@ def notes(drawn: Drawn, parameters: ReplicateParameters) -> list[str]:
         found.append(
             f"a candidate needed {drawn.votes} votes; {drawn.people:,} people voted on these images"
         )
+    if drawn.controls:
+        asked = (
+            f"{count:,} without controls"
+            if name == "none"
+            else f"{count:,} with controls of {name}"
+            for name, count in drawn.controls.items()
+        )
+        found.append(f"people answered grids, {' and '.join(asked)}")
     if drawn.rules is not None:
         fewer = sum(drawn.frequencies[row].n < drawn.votes for row in made.rows)
         found.append(
