@@ -141,7 +141,10 @@ def test_a_team_of_three_does_it_in_a_day(run: Run, server: ImageServer) -> None
     assert mean["top"] >= mean["threshold"] > mean["random"]
     before, after = (set(made[name].image_ids.to_pylist()) for name in ("top", "top-2"))
     assert before - after == {first} and len(after - before) == 1
-    assert len(list(Path("pets-top-2").rglob("*.jpg"))) == CLASSES * PER_CLASS
+    for name in ("threshold", "random"):
+        assert run("export", "testset", f"pets-{name}", "-o", f"pets-{name}").code == 0
+    for name in ("threshold", "random", "top-2"):
+        assert len(list(Path(f"pets-{name}").rglob("*.jpg"))) == CLASSES * PER_CLASS
     asked = len(server.asked)
     assert run("fetch", "candidates", "--allow-host", server.host).code == 0
     assert len(server.asked) == asked, "what is there is not fetched again"
