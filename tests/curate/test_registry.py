@@ -67,8 +67,9 @@ def offences(source: str, names: set[str] = NAMES) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_recipe_is_named(room: str) -> None:
-    # The pages of contexts and of near duplicates draw their own results; all else goes by column type.
-    pages = {ROOT / f"show/{page}.py" for page in ("contexts", "graph", "duplicates")}
+    # These pages draw results of their own; all else goes by column type.
+    drawn = ("contexts", "graph", "duplicates", "telltales")
+    pages = {ROOT / f"show/{page}.py" for page in drawn}
     files = sorted(set((ROOT / room).rglob("*.py")) - pages)
     assert files
     found = {

@@ -179,3 +179,16 @@ def test_an_answer_selects_slots() -> None:
     )  # a form has no field for what is not selected
     for answer in ({}, {GRID: "g1"}, {GRID: "g0", SELECTED: "x"}, {SELECTED: tokens[0]}):
         assert isinstance(chosen(answer, "g0", tokens), str)
+
+
+@pytest.mark.parametrize("at", [0, 30, 4096])
+def test_a_damaged_file_is_one_line(tmp_path: Path, at: int) -> None:
+    made = crowd(tmp_path)
+    path = tmp_path / "crowd.db"
+    data = bytearray(path.read_bytes())
+    data[at : at + 2000] = bytes(len(data[at : at + 2000]))
+    path.write_bytes(data)
+    with pytest.raises(BadFile, match=r"crowd\.db: cannot be used"):
+        made.tasks()
+        made.next("ann")
+        crowd(tmp_path, grids=4)

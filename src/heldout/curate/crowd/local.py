@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from heldout.core.errors import NotFound, UserError
+from heldout.core.errors import BadFile, NotFound, UserError
 from heldout.core.files import canonical_json, sha256_text
 from heldout.curate.crowd.backend import (
     GRID,
@@ -82,6 +82,14 @@ class LocalCrowd:
                 connection.execute(statement)
             yield connection
             connection.execute("commit")
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+            raise  # a mistake of ours
+        except sqlite3.DatabaseError as error:
+            raise BadFile(
+                self._path,
+                f"cannot be used ({error})",
+                fix="make room if the disk is full, else restore crowd/ from a backup",
+            ) from None
         finally:
             connection.close()
 
