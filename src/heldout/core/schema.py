@@ -23,7 +23,14 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from heldout.core.errors import BadFile
-from heldout.core.files import check_version, existing_file, read_json, unsealed, write_text
+from heldout.core.files import (
+    check_version,
+    existing_file,
+    read_json,
+    sealed,
+    unsealed,
+    write_text,
+)
 
 T = TypeVar("T")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*?)`")
@@ -36,9 +43,13 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def read(path: Path, kind: type[T], *, fix: str = "") -> T:
     """The document in a JSON or TOML file (``.toml``), checked against its type.
 
-    ``fix`` is what to do about a wrong file, such as the command that writes it again.
+    One that is sealed, and not as it was written, is refused. ``fix`` is what to do about a wrong
+    file, such as the command that writes it again.
     """
-    return convert(read_plain(path), kind, where=path, fix=fix)
+    value = read_plain(path)
+    if isinstance(value, dict) and "check" in value:
+        value = unsealed(value, path, fix=fix or "restore it")
+    return convert(value, kind, where=path, fix=fix)
 
 
 def read_facts(path: Path, kind: type[T], *, newest: int, fix: str = "") -> T:
@@ -64,9 +75,14 @@ def convert(value: object, kind: type[T], *, where: Path, fix: str = "") -> T:
         raise BadFile(where, _reason(str(error), kind), fix=fix) from None
 
 
-def write(path: Path, document: Document) -> None:
-    """Write a document as JSON, atomically; fields in the order in which the type states them."""
+def write(path: Path, document: Document, *, seal: bool = False) -> None:
+    """Write a document as JSON, atomically; fields in the order in which the type states them.
+
+    ``seal``  adds a hash over all that it says: for files that numbers come from and nobody edits
+    """
     plain = msgspec.to_builtins(document)
+    if seal:
+        plain = sealed(plain)
     write_text(path, json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import heldout
 from heldout.core.context import Result
-from heldout.core.errors import UserError
+from heldout.core.errors import BadFile, UserError
 from heldout.core.workspace import Workspace
 from heldout.curate.crowd.answers import Answers
 from heldout.curate.crowd.publication import CrowdFolder
@@ -233,7 +234,8 @@ def test_grids_that_only_the_crowd_knows_are_an_error(workspace: Workspace) -> N
     done = publish(workspace)
     assert (done["found_at_the_crowd"], done["created"]) == (1, 0)
     assert json.loads(record.read_text()) == lost
-    record.write_text(json.dumps({**lost, "task": "another"}))
+    del lost["check"]
+    record.write_text(json.dumps({**lost, "task": "another"}))  # as an older one, without a check
     result = fetch(workspace)
     assert result.code == 4 and [r.level for r in of_kind(result, "inconsistent_grid")] == [
         "error",
@@ -295,3 +297,15 @@ def test_people_select_as_often_as_their_skill_says(tmp_path: Path) -> None:
     assert sorted(shares) == [0, 0.25, 0.5, 0.75, 1]
     for true, hits in shares.items():
         assert abs(sum(hits) / len(hits) - (true * hit + (1 - true) * alarm)) < 0.04
+
+
+@pytest.mark.parametrize("kind", ["grids", "answers"])
+def test_what_was_altered_is_not_counted(workspace: Workspace, kind: str) -> None:
+    """A class's name, or a person's, that changed on disk would make other votes."""
+    fetch(workspace)
+    path = next((folder_of(workspace).path / kind).glob("*.json"))
+    name = re.findall(r'"(?:who|wnid)": "([^"]+)"', path.read_text())[0]
+    other = name[:-1] + ("b" if name[-1] == "a" else "a")
+    path.write_text(path.read_text().replace(name, other))
+    with pytest.raises(BadFile, match="not as it was written"):
+        fetch(workspace, stored=True)

@@ -513,7 +513,7 @@ def fetch_pool(
             fix=_ALLOW if first.reason == _PRIVATE else "see whether the addresses are right",
         )
     if made != known:
-        write(book, made)
+        write(book, made, seal=True)
     fetched = _with_images(pool, source, made)
     if any(getattr(fetched.card, name) != getattr(pool.card, name) for name in _NEWS):
         pool = save(fetched, folder, replace=True)

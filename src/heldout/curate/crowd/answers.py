@@ -289,12 +289,12 @@ class Answers:
         """Write what has changed: answers, and what is ignored."""
         for grid, kept in self.given.items():
             if kept != self._read.get(grid):
-                schema.write(self._path(grid), kept)
+                schema.write(self._path(grid), kept, seal=True)
                 self._read[grid] = kept
         path = self.folder.path / "ignored.json"
         names = IgnoredNames(reasons=dict(sorted(self.ignored.items())))
         if self.ignored and not (path.exists() and schema.read(path, IgnoredNames) == names):
-            schema.write(path, names)
+            schema.write(path, names, seal=True)
 
     def changed(self) -> dict[str, str]:
         """The grids whose answers are not yet all among the judgements, with their present hash."""
@@ -309,7 +309,7 @@ class Answers:
 
     def ingested(self) -> None:
         """Remember that the votes of all answers are among the judgements."""
-        schema.write(self._ingested, Ingested(answers=self.hashes()))
+        schema.write(self._ingested, Ingested(answers=self.hashes()), seal=True)
 
     @property
     def _ingested(self) -> Path:

@@ -102,7 +102,7 @@ class CrowdFolder:
 
     def keep(self, kept: KeptGrid) -> None:
         """Write the record of a grid."""
-        schema.write(self.path / "grids" / f"{kept.grid.uuid}.json", kept)
+        schema.write(self.path / "grids" / f"{kept.grid.uuid}.json", kept, seal=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ class SimulatedCrowd(LocalCrowd):
         """The crowd of a folder; with ``crowd`` it is made, and one of other people is refused."""
         path = folder / "people.json"
         if crowd is not None and not path.exists():
-            schema.write(path, crowd)
+            schema.write(path, crowd, seal=True)
         known = schema.read(path, People, fix="publish grids to the simulated crowd first")
         if crowd not in (None, known):
             raise ExistsError(
