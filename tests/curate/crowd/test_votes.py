@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 import heldout
 from heldout.core.errors import ExistsError, NotApplicable
 from heldout.curate.crowd.votes import crowd_votes
-from heldout.data.judgements.judgement import Judgement
+from heldout.data.judgements.judgement import WITHDRAWN, Judgement
 from heldout.data.judgements.workers import selection_frequency
 from heldout.data.testset import load
 from heldout.stats.agreement import fleiss_kappa
@@ -115,6 +116,18 @@ def test_times_are_of_assignments_not_of_votes() -> None:
     (grid,) = found.grids
     assert (grid.least_seconds, grid.most_seconds) == (min(seconds), max(seconds))
     assert (grid.median_seconds, grid.median_delay) == (median(seconds), median(delays))
+
+
+def test_a_vote_that_was_taken_back_is_no_vote_against() -> None:
+    votes = votes_of(1, grids=1, people=3, status=False)
+    first = min(votes, key=lambda one: (one.who, one.subject_key))
+    back = replace(first, answer=WITHDRAWN, when="2026-01-02T00:00:00Z", judgement_id="")
+    found = crowd_votes([*votes, back])
+    (image,) = [one for one in found.images if one.image_id == first.subject["image_id"]]
+    said = [v for v in votes if v.subject_key == first.subject_key and v.who != first.who]
+    assert image.n == len(said) == 2
+    assert image.selected == sum(v.answer == "selected" for v in said)
+    assert found.summary.votes == len(votes) - 1
 
 
 def test_everybody_of_one_mind_has_no_kappa_and_no_votes_are_an_error() -> None:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
-import numpy as np
-
 from heldout.core.errors import NotApplicable
 from heldout.core.records import Table
 from heldout.core.workspace import slug
-from heldout.data.judgements.consensus import not_replaced
+from heldout.data.judgements.consensus import standing_answers
 from heldout.data.judgements.judgement import Judgement
-from heldout.data.judgements.workers import COUNTED
+from heldout.data.judgements.workers import COUNTED, selection_frequency
 from heldout.data.testset import ColumnType, TestSet, make_testset
 
 _GOLD = {"positive": "selected", "negative": "not-selected"}
@@ -194,7 +192,7 @@ def crowd_votes(
     ``min_accuracy``  people with a smaller share of right controls are left out; those who saw no
                       controls stay
     """
-    standing = not_replaced(votes)
+    standing = standing_answers(votes)
     if not standing:
         raise NotApplicable("there are no votes on these images", fix="fetch them: crowd answers")
     by_assignment: dict[tuple[str, str, str], list[Judgement]] = defaultdict(list)
@@ -207,7 +205,10 @@ def crowd_votes(
     workers = _workers(by_assignment, assignments, counted, min_accuracy, level)
     poor = {worker.who for worker in workers if not worker.counts}
     counted = {key for key in counted if key[2] not in poor}
-    kept = [vote for key in sorted(counted) for vote in by_assignment[key]]
+    of_grid: dict[str | None, list[Judgement]] = defaultdict(list)
+    for key in sorted(counted):
+        of_grid[key[0] or None] += by_assignment[key]
+    kept = [vote for given in of_grid.values() for vote in given]
     grids, disagreement = _grids(assignments, counted, by_assignment)
     listed = [assignments[key] for key in sorted(counted)]
     pairs = {(vote.subject["image_id"], vote.subject["class_id"]) for vote in kept}
@@ -228,8 +229,15 @@ def crowd_votes(
         workers,
         grids,
         list(assignments.values()),
-        _frequencies(kept, level=level, in_grids=False),
-        _frequencies(kept, level=level, in_grids=True),
+        _frequencies(kept, level=level),
+        sorted(
+            (
+                one
+                for name in of_grid
+                for one in _frequencies(of_grid[name], level=level, grid=name)
+            ),
+            key=lambda one: (one.class_id, one.image_id, one.grid or ""),
+        ),
     )
 
 
@@ -386,34 +394,10 @@ def _kappa(rows: list[list[int]]) -> float | None:
 
 
 def _frequencies(
-    votes: Iterable[Judgement], *, level: float, in_grids: bool
+    votes: Iterable[Judgement], *, level: float, grid: str | None = None
 ) -> list[ImageFrequency]:
-    from heldout.stats.intervals import wilson
-
-    cells: dict[tuple[str, str, str], list[int]] = {}
-    for vote in votes:
-        grid = str(vote.evidence.get("grid", "")) if in_grids else ""
-        cell = cells.setdefault((vote.subject["class_id"], vote.subject["image_id"], grid), [0, 0])
-        cell[0] += vote.answer == "selected"
-        cell[1] += 1
-    if not cells:
-        return []
-    keys = sorted(cells)
-    selected, n = np.array([cells[key] for key in keys]).T
-    interval = wilson(selected, n, level=level)
-    columns = [np.asarray(c).tolist() for c in (selected, n, interval.low, interval.high)]
     return [
-        ImageFrequency(
-            image_id=image,
-            class_id=label,
-            grid=grid or None,
-            selected=k,
-            n=votes_of,
-            frequency=k / votes_of,
-            low=low,
-            high=high,
-        )
-        for (label, image, grid), k, votes_of, low, high in zip(keys, *columns, strict=True)
+        ImageFrequency(grid=grid, **asdict(one)) for one in selection_frequency(votes, level=level)
     ]
 
 
