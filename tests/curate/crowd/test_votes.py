@@ -118,7 +118,7 @@ def test_times_are_of_assignments_not_of_votes() -> None:
     assert (grid.median_seconds, grid.median_delay) == (median(seconds), median(delays))
 
 
-def test_a_vote_that_was_taken_back_is_no_vote_against() -> None:
+def test_a_vote_that_was_taken_back_does_not_count() -> None:
     votes = votes_of(1, grids=1, people=3, status=False)
     first = min(votes, key=lambda one: (one.who, one.subject_key))
     back = replace(first, answer=WITHDRAWN, when="2026-01-02T00:00:00Z", judgement_id="")

@@ -151,7 +151,7 @@ class FetchedPool:
 
 
 class NotFetched(Exception):
-    """Why there is no image: a reason to be counted, and what exactly was wrong."""
+    """Why an image could not be fetched: a reason to be counted, and what exactly was wrong."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -490,7 +490,7 @@ def fetch_pool(
             results.path(unit.key).unlink()  # its files were removed, or are another folder's
     fetcher = Fetcher(to, keys, named, patience or Patience(attempts=4))
     with closing(fetcher):
-        # A destination that fails is no image's fault.
+        # A destination that fails is not the fault of an image.
         job = Job(name=results.folder.name, work=fetcher, fatal=(UserError,))
         run(job, units, runs=runs, executor=Threads(_WORKERS), progress=progress)
     found = dict(kept)

@@ -73,7 +73,7 @@ class RefusedAssignment:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered:
-    """How many grids have so many answers that were not rejected."""
+    """How many grids have a given number of answers that were not rejected."""
 
     record: ClassVar[str] = "answered_grids"
     table: ClassVar[Table] = Table("grids by answers", ("answers:,", "grids:,"), rows=40)

@@ -75,7 +75,7 @@ def fee_share(assignments: int) -> float:
 
 
 def cost(grids: int, assignments: int, reward: float, fee: float | None = None) -> float:
-    """What so many grids cost in dollars, fees included.
+    """The cost of grids in dollars, fees included.
 
     >>> round(cost(7_267, 10, 0.10), 2)
     10173.8
